@@ -8,6 +8,7 @@
 #include "filter.h"
 #include "gpu.h"
 #include "groups.h"
+#include "lost.h"
 #include "pause.h"
 #include "plan.h"
 #include "rm/answer.h"
@@ -190,6 +191,8 @@ void ds_alloc(struct ds_call *call)
 static void let_go(struct ds_call *call, u32 handle)
 {
 	struct ds_client *client = call->client;
+	struct rm_object *object;
+	bool space, unseen;
 
 	if (!ds_call_deferred(call) || !client)
 		return;
@@ -198,8 +201,13 @@ static void let_go(struct ds_call *call, u32 handle)
 		return;
 	}
 	mutex_lock(&client->tree);
+	object = rm_tree_find(&client->rm, handle);
+	space = object && object->kind == RM_KIND_VASPACE;
+	unseen = !object || object->flags & RM_OBJECT_GHOST;
 	rm_tree_free(&client->rm, handle);
 	mutex_unlock(&client->tree);
+	if (space || unseen)
+		ds_lost_drop(client, space);
 }
 
 void ds_alloc_free(struct ds_call *call)

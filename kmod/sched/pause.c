@@ -3,6 +3,7 @@
 #include <linux/slab.h>
 
 #include "channels.h"
+#include "off.h"
 #include "ontime.h"
 #include "pause.h"
 #include "rmcall.h"
@@ -14,24 +15,6 @@
 #define TRIES 3
 #define CALL_NS (600 * NSEC_PER_USEC)	/* what a pause takes on an H100 */
 #define RESUME_TIMEOUT (10 * HZ)
-
-/* What a channel's object (priv) says, under client->tree. */
-enum state {
-	ON,
-	OFF,		/* once, by us */
-	UNSURE,		/* a call failed: it may be off by us */
-	GOING,		/* a call is under way */
-};
-
-static enum state state_of(const struct rm_object *channel)
-{
-	return (unsigned long)channel->priv;
-}
-
-static void set_state(struct rm_object *channel, enum state state)
-{
-	channel->priv = (void *)(unsigned long)state;
-}
 
 /* Channels of one entity for one call. */
 struct batch {
@@ -188,6 +171,7 @@ static int turn(struct ds_entity *entity, struct batch *batch, bool off, u32 sta
 {
 	unsigned int tries = 0;
 	u32 status;
+	bool lost;
 	int err;
 
 	for (;;) {
@@ -195,10 +179,11 @@ static int turn(struct ds_entity *entity, struct batch *batch, bool off, u32 sta
 		if (err || !batch->count)
 			return err;
 		status = call(entity, batch, off);
+		lost = status && ds_off_drop_lost(entity, batch->channels, batch->count);
 		/* another's subdevice may be going with its program */
-		if (status == DS_RM_GONE || (status && batch->client != entity->client))
+		if (status == DS_RM_GONE || (status && !lost && batch->client != entity->client))
 			return status == DS_RM_GONE ? -ENODEV : -EREMOTEIO;
-		if (status && ++tries == TRIES)
+		if (status && !lost && ++tries == TRIES)
 			return -EIO;
 		/* failed, so all of them are unsure now; what they are for certain is on, once turned on */
 		if (status && off)

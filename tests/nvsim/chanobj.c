@@ -49,6 +49,10 @@ static NV_STATUS find_group(struct sim_object *object, struct sim_alloc *alloc, 
 
 	if (parent->kind == KIND_Device) {	/* a bare channel has a group of its own */
 		w->group = sim_group_create(object, engine, &status);
+		if (w->group)
+			status = sim_group_wrap(object, w->group, w->vas, w->vas_object);
+		if (status == NV_OK)
+			NV_PUT(alloc->params, NV_CHANNEL_ALLOC_PARAMS, hPhysChannelGroup, object->wrapper->handle);
 		return status;
 	}
 	if (engine && engine != parent->group->engine)

@@ -171,14 +171,68 @@ static void group_destroy(struct sim_object *object)
 	sim_group_put(object->group);
 }
 
+/*
+ * A copy dies with what is, by its handle, the first of its client's handles below its device on the VA space that it works in
+ * (kchangrpapiCopyConstruct, kctxshareapiCopyConstruct). What is exported to a descriptor is a copy in no client.
+ */
+static NV_STATUS depend_on_space(struct sim_object *object, const struct sim_vas *space)
+{
+	struct sim_object *found;
+	unsigned long handle;
+
+	if (!object->client)
+		return NV_OK;
+	xa_for_each(&object->client->objects, handle, found)
+		if (found->kind == KIND_VaSpaceApi && found->parent == sim_object_device(object) && found->vas == space)
+			return sim_depend(object, found);
+	return NV_OK;
+}
+
 static NV_STATUS group_copy(struct sim_object *object, struct sim_object *from)
 {
+	NV_STATUS status;
+
 	if (object->parent->kind != KIND_Device || object->gpu != from->gpu)
 		return NV_ERR_INVALID_OBJECT_PARENT;
+	status = depend_on_space(object, from->space);
+	if (status != NV_OK)
+		return status;
 	object->group = from->group;
 	kref_get(&from->group->ref);
 	object->engine = from->engine;
-	return NV_OK;	/* its VA space stays behind: the copy's channels bring their own */
+	object->space = sim_vas_get(from->space);
+	return NV_OK;
+}
+
+/* The group that RM makes around a channel which has none; its handle is in the channel's client. Each dies with the other. */
+NV_STATUS sim_group_wrap(struct sim_object *channel, struct sim_group *group, struct sim_vas *space, struct sim_object *vas_object)
+{
+	struct sim_object *object = kzalloc(sizeof(*object), GFP_KERNEL);
+	NV_STATUS status;
+
+	if (!object)
+		return NV_ERR_NO_MEMORY;
+	sim_assign_handle(channel->client, &object->handle);
+	object->class = KEPLER_CHANNEL_GROUP_A;
+	object->kind = KIND_KernelChannelGroupApi;
+	object->ops = &sim_plain_ops;
+	status = sim_object_insert(channel->client, channel->parent, object);
+	if (status != NV_OK) {
+		kfree(object);
+		return status;
+	}
+	channel->wrapper = object;
+	status = sim_depend(object, vas_object);
+	if (status == NV_OK)
+		status = sim_depend(channel, object);
+	if (status != NV_OK)
+		return status;
+	object->group = group;
+	kref_get(&group->ref);
+	object->engine = group->engine;
+	object->space = sim_vas_get(space);
+	object->ops = &sim_group_ops;
+	return NV_OK;
 }
 
 const struct sim_ops sim_group_ops = { .construct = group_construct, .destroy = group_destroy, .copy = group_copy };
@@ -219,9 +273,14 @@ static void ctxshare_destroy(struct sim_object *object)
 
 static NV_STATUS ctxshare_copy(struct sim_object *object, struct sim_object *from)
 {
+	NV_STATUS status;
+
 	/* in whatever group: an H200 let it be that of another program (docs/results/forwarded-hostile.md) */
 	if (object->parent->kind != KIND_KernelChannelGroupApi)
 		return NV_ERR_INVALID_OBJECT_PARENT;
+	status = depend_on_space(object, from->space);
+	if (status != NV_OK)
+		return status;
 	object->space = sim_vas_get(from->space);
 	object->veid = from->veid;
 	object->parent->group->veid_users[object->veid]++;

@@ -66,6 +66,7 @@ static void drop_dmas(struct sim_object *object)
 static void free_leaf(struct sim_object *object)
 {
 	struct sim_client *client = object->client;
+	struct sim_object *wrapper = object->wrapper;
 	struct sim_dependency *link, *next;
 	struct sim_share *share, *more;
 
@@ -83,6 +84,9 @@ static void free_leaf(struct sim_object *object)
 	client->count--;
 	sim_object_count--;
 	kfree(object);
+	/* nothing else of a walk that is under way hangs on it: it is younger than all that its channel needs besides */
+	if (wrapper && !wrapper->dying)
+		sim_object_free(wrapper);
 }
 
 /* Frees object with its children and dependants, leaves first. Every edge points to an older object: no cycles. */
@@ -94,6 +98,7 @@ void sim_object_free(struct sim_object *object)
 	while (at) {
 		struct sim_object *next = NULL;
 
+		at->dying = true;
 		if (!list_empty(&at->dependants))
 			next = list_last_entry(&at->dependants, struct sim_dependency, of)->dependant;
 		else if (!list_empty(&at->children))

@@ -38,7 +38,7 @@ static NV_STATUS check_parent(const struct sim_class *class, struct sim_object *
 }
 
 /* Checks a handle that is wished for, or finds one. */
-static NV_STATUS assign_handle(struct sim_client *client, u32 *handle)
+NV_STATUS sim_assign_handle(struct sim_client *client, u32 *handle)
 {
 	if (!*handle) {
 		while (sim_object_find(client, client->next_handle))
@@ -98,7 +98,7 @@ static NV_STATUS alloc_locked(const struct sim_caller *by, u32 root, u32 parent_
 		return NV_ERR_INVALID_CLASS;
 	status = check_parent(class, parent);
 	if (status == NV_OK)
-		status = assign_handle(client, handle);
+		status = sim_assign_handle(client, handle);
 	if (status != NV_OK)
 		return status;
 	if (!ops || class->size[sim_abi] == SIM_ANY_SIZE)
@@ -226,7 +226,7 @@ static NV_STATUS dup_locked(const struct sim_caller *by, u32 to_handle, u32 pare
 		return NV_ERR_OBJECT_NOT_FOUND;
 	if (!origin->ops->copy)
 		return NV_ERR_INVALID_ARGUMENT;
-	status = assign_handle(to, handle);
+	status = sim_assign_handle(to, handle);
 	if (status != NV_OK)
 		return status;
 	if ((by->level < SIM_CALLER_KERNEL || (flags & NV04_DUP_HANDLE_FLAGS_REJECT_KERNEL_DUP_PRIVILEGE)) &&

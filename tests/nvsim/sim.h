@@ -193,6 +193,8 @@ struct sim_object {
 	struct sim_client *client;
 	struct sim_object *parent;
 	struct sim_object *back;	/* while a tree is freed: where the walk came from */
+	bool dying;		/* such a walk has come by */
+	struct sim_object *wrapper;	/* of a channel: the group that RM made for it, or NULL */
 	struct list_head children, sibling;
 	struct list_head dependants, needs;
 	struct list_head shares, dmas;
@@ -274,6 +276,8 @@ NV_STATUS sim_find_vas(struct sim_client *client, struct sim_object *device, u32
 		       struct sim_object **object);
 struct sim_group *sim_group_create(struct sim_object *object, u32 engine, NV_STATUS *status);
 void sim_group_put(struct sim_group *group);
+NV_STATUS sim_group_wrap(struct sim_object *channel, struct sim_group *group, struct sim_vas *space, struct sim_object *vas_object);
+NV_STATUS sim_assign_handle(struct sim_client *client, u32 *handle);
 
 /* ---- the API; these lock ---- */
 

@@ -21,7 +21,7 @@ GUESTS = {
     "states": ("sched_states.py", "sched_heirs.py"),
     "long": ("sched_long.py",),
     "hidden": ("sched_hidden.py", "sched_stalled.py", "sched_bounds.py", "sched_floods.py", "sched_ends.py"),
-    "copies": ("sched_copies.py", "sched_guests.py"),
+    "copies": ("sched_copies.py", "sched_dead.py", "sched_guests.py"),
     "gpus": ("sched_gpus.py", "sched_managed.py", "kmod_far.py", "kmod_lookup.py"),
     "throttled": ("sched_throttled.py",),
 }
