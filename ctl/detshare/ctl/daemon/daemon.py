@@ -224,7 +224,8 @@ class Daemon:
         """
         while True:
             begun = time.monotonic()
-            await self._look(self._wants_look)
+            if await self._work(self._wants_look):
+                await self._look()
             await self._rest(time.monotonic() - begun)
 
     async def _rest(self, took: float) -> None:
@@ -234,11 +235,12 @@ class Daemon:
         now, least = time.monotonic(), max(0.01, 2 * self._look_cpu)
         earliest, due = now + least, now + max(least, self.interval - took)
         while (left := due - time.monotonic()) > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._woken.wait()
-                self._woken.clear()
-                due = min(due, max(earliest, time.monotonic() + TOGETHER_S))
+            try:
+                await asyncio.wait_for(self._woken.wait(), left)
+            except TimeoutError:
+                return
+            self._woken.clear()
+            due = min(due, max(earliest, time.monotonic() + TOGETHER_S))
 
     def _wants_look(self) -> bool:
         self._keep_guarded()
@@ -289,10 +291,9 @@ class Daemon:
         if self._guard is not None:
             self._guard.stop()
 
-    async def _look(self, wanted: Callable[[], bool] = lambda: True) -> None:
-        """Look, if that is wanted once nobody else works with the backend."""
+    async def _look(self) -> None:
         try:
-            found = await self._work(lambda: self._look_now() if wanted() else None)
+            snapshot, events = await self._work(self._look_now)
         except Exception as error:
             self.counters.failed_looks += 1
             told = explain(error, "look at the machine").stopped
@@ -301,12 +302,10 @@ class Daemon:
                 self._tell(Event(time.time(), "error", None, f"look failed: {told}"))
             self._failure = told
             return
-        if found is None:
-            return
         if self._failure:
             log.info("looks work again")
         self._failure = ""
-        self._took(*found)
+        self._took(snapshot, events)
 
     def _look_now(self) -> tuple[Snapshot, Sequence[Event]]:
         begun = time.thread_time()
