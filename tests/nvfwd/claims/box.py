@@ -92,6 +92,11 @@ class Program:
         """That ran, by the program's last line about it."""
         return max((int(line["kernels"]) for line in self.lines if line["event"] == "done"), default=0)
 
+    def steps(self, begin: float, end: float) -> list[tuple[float, int]]:
+        """How many kernels had run, and when."""
+        done = [(line["t"], line["kernels"]) for line in self.lines if line["event"] == "done"]
+        return [each for each in done if begin <= each[0] <= end]
+
     def requests(self, begin: float, end: float) -> list[float]:
         """Latencies, in microseconds, of those that began in this time."""
         return [line["us"] for line in self.lines if line["event"] == "request" and begin <= line["t"] <= end]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from claims.box import Box, Program, plain, rows, tell
 
@@ -15,6 +16,8 @@ CLASSES = {
 }
 """as a daemon writes them"""
 SETTLE_S = 1.5
+TURNS = Path("/sys/kernel/debug/detshare/turns")
+LOOK_S = 0.02
 
 
 class Mix:
@@ -39,13 +42,25 @@ class Mix:
     def phase(self, scheme: str, seconds: float, *, module: bool) -> None:
         time.sleep(SETTLE_S)
         begin, before = time.monotonic(), [each.kernels() for each in self.all]
-        time.sleep(seconds)
+        turns = self.turns(begin + seconds) if module and TURNS.exists() else time.sleep(seconds)
         end, after = time.monotonic(), [each.kernels() for each in self.all]
         some = sorted(self.server.requests(begin, end))
         served, *done = [b - a for a, b in zip(before, after, strict=True)]
         tell("mix", scheme=scheme, seconds=end - begin, latencies=some, served=served, kernels=done,
-             kernel_us=KERNEL_US, request_us=REQUEST_US,
+             kernel_us=KERNEL_US, request_us=REQUEST_US, turns=turns or [],
+             steps=[each.steps(begin, end) for each in self.all],
              runs=rows(self.box.link.entity_get()) if module else [])  # fmt: skip
+
+    @staticmethod
+    def turns(until: float) -> list[tuple[float, str]]:
+        """Who had turns and windows: a line for each change."""
+        seen: list[tuple[float, str]] = []
+        while (now := time.monotonic()) < until:
+            line = TURNS.read_text().partition(" left_ms")[0]
+            if not seen or seen[-1][1] != line:
+                seen.append((round(now, 3), line))
+            time.sleep(LOOK_S)
+        return seen
 
     def end(self) -> None:
         for each in self.all:
