@@ -8,11 +8,12 @@
  *   end                destroys its context
  */
 #include <poll.h>
+#include <pthread.h>
 
 #include "cuda.h"
 
 #define BATCH_US 20000
-#define SHOWN 0.1	/* seconds between two lines of one that runs */
+#define SHOWN_MS 50	/* between two looks at how many kernels ran */
 
 static void *events[2];
 
@@ -60,13 +61,21 @@ static void wait_until(double when)
 		nanosleep(&t, NULL);
 }
 
-static void show(double *shown)
+/* From a thread: one whose kernels wait for the GPU tells what ran before, too. */
+static void *show(void *unused)
 {
-	if (cuda_now() - *shown < SHOWN)
-		return;
-	*shown = cuda_now();
-	printf("{\"event\":\"done\",\"t\":%.6f,\"kernels\":%u}\n", *shown, *cuda_count);
-	fflush(stdout);
+	const struct timespec t = { .tv_nsec = SHOWN_MS * 1000000L };
+	uint32_t shown = 0, count;
+
+	for (;; nanosleep(&t, NULL)) {
+		count = *cuda_count;
+		if (count == shown)
+			continue;
+		shown = count;
+		printf("{\"event\":\"done\",\"t\":%.6f,\"kernels\":%u}\n", cuda_now(), count);
+		fflush(stdout);
+	}
+	return unused;
 }
 
 static void run(uint64_t us, unsigned int period_ms)
@@ -75,7 +84,7 @@ static void run(uint64_t us, unsigned int period_ms)
 	record_t record = (record_t)cuda_find("cuEventRecord");
 	sync_t sync = (sync_t)cuda_find("cuEventSynchronize");
 	uint64_t rounds = cuda_rounds(us), batch = period_ms ? 1 : BATCH_US / us ? BATCH_US / us : 1;
-	double due = cuda_now(), shown = due;
+	double due = cuda_now();
 	unsigned int turn = 0, filled = 0;
 
 	while (!told()) {
@@ -97,7 +106,6 @@ static void run(uint64_t us, unsigned int period_ms)
 		turn ^= 1;
 		if (filled++)
 			cuda_must("cuEventSynchronize", sync(events[turn]));
-		show(&shown);
 	}
 }
 
@@ -111,11 +119,14 @@ int main(void)
 {
 	char line[128];
 	unsigned long a, b;
+	pthread_t shows;
 
 	setvbuf(stdin, NULL, _IONBF, 0);	/* poll must see what is there */
 	cuda_open();
 	begin();
 	fflush(stdout);
+	if (pthread_create(&shows, NULL, show, NULL))
+		return 1;
 	while (fgets(line, sizeof(line), stdin)) {
 		if (sscanf(line, "alloc %lu", &a) == 1)
 			alloc(a);
