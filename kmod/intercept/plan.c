@@ -28,8 +28,18 @@ u32 ds_gpu_below(struct ds_client *client, u32 parent)
 	return object ? object->gpu : RM_GPU_NONE;
 }
 
+static bool is_limited(struct ds_vctx *vctx)
+{
+	struct rm_view view;
+
+	if (!vctx)
+		return false;
+	rm_payer_view(ds_vctx_payer(vctx), &view);
+	return view.limit != RM_NO_LIMIT;
+}
+
 /*
- * Holds memory that the new object is to keep, for who is charged. 0; -ENOMEM, *refusal as in prepare(). Under client->tree and the
+ * Holds memory that the new object is to keep, for who is charged. 0; -EPERM; -ENOMEM, *refusal as in prepare(). Under client->tree and the
  * order of the file, so what the handle names stays what it is.
  */
 static int hold_attached(struct ds_client *client, struct ds_plan *plan, struct ds_refusal *refusal)
@@ -38,6 +48,10 @@ static int hold_attached(struct ds_client *client, struct ds_plan *plan, struct 
 	struct rm_account *refuser = NULL;
 	int err;
 
+	/* an object pays on its own GPU: what it keeps of another's would be counted here, and there no more */
+	if (object && object->gpu < RM_GPUS && object->gpu != plan->vctx->gpu && rm_object_bytes(object) &&
+	    (is_limited(plan->vctx) || is_limited(ds_vctx_find(client, object->gpu))))
+		return -EPERM;
 	err = object ? rm_memory_share(&client->rm, object, &plan->held) : -ENOENT;
 	if (err)
 		return err == -ENOENT ? 0 : err;
@@ -57,7 +71,6 @@ static int hold_attached(struct ds_client *client, struct ds_plan *plan, struct 
 static int prepare(struct ds_client *client, struct ds_plan *plan, struct ds_refusal *refusal)
 {
 	struct rm_account *refuser = NULL;
-	struct rm_view view;
 	u32 gpu = plan->gpu;
 	u64 bytes;
 	int err;
@@ -74,8 +87,7 @@ static int prepare(struct ds_client *client, struct ds_plan *plan, struct ds_ref
 	}
 	if (plan->alloc.window) {
 		/* a view of everybody's memory is not for who is limited */
-		rm_payer_view(ds_vctx_payer(plan->vctx), &view);
-		if (view.limit != RM_NO_LIMIT)
+		if (is_limited(plan->vctx))
 			return -EPERM;
 	}
 	err = rm_tree_reserve(&client->rm);
@@ -84,9 +96,8 @@ static int prepare(struct ds_client *client, struct ds_plan *plan, struct ds_ref
 	if (plan->alloc.vidmem) {
 		plan->gpu = gpu;
 		bytes = rm_round_up_request(&plan->alloc);
-		rm_payer_view(ds_vctx_payer(plan->vctx), &view);
 		/* a size that cannot be: who has no limit hears that from the driver */
-		if (bytes > BYTES_MAX && view.limit == RM_NO_LIMIT)
+		if (bytes > BYTES_MAX && !is_limited(plan->vctx))
 			bytes = 0;
 		err = rm_payer_charge(ds_vctx_payer(plan->vctx), bytes, &refuser);
 		if (!err)

@@ -11,17 +11,25 @@
 #include "lease.h"
 #include "rows.h"
 
+/* What was asked for once. */
+struct terms {
+	u64 number;			/* no two have the same */
+	bool gate, pause;
+	u64 until;			/* ktime, ns */
+};
+
 struct hold {
 	struct ds_subject subject;	/* held; the first */
 	struct list_head link;
-	bool gate, pause;
-	u64 until;			/* ktime, ns */
+	struct terms now;
+	struct terms kept;	/* stand again if those of now are refused; number 0: none */
 };
 
 static LIST_HEAD(holds);
 /* Taken where spinlocks are held; inside it, that of tenants' members. */
 static DEFINE_SPINLOCK(holds_lock);
 static unsigned int hold_count;
+static u64 last_number;
 static bool stopping;
 
 static void expire(struct work_struct *work);
@@ -62,7 +70,7 @@ u32 ds_holds_of(struct ds_process *process)
 	spin_lock_irqsave(&holds_lock, flags);
 	list_for_each_entry(hold, &holds, link)
 		if (ds_subject_meant(&hold->subject, process))
-			found |= (hold->gate ? DS_HOLDS_GATE : 0) | (hold->pause ? DS_HOLDS_PAUSE : 0);
+			found |= (hold->now.gate ? DS_HOLDS_GATE : 0) | (hold->now.pause ? DS_HOLDS_PAUSE : 0);
 	spin_unlock_irqrestore(&holds_lock, flags);
 	return found;
 }
@@ -74,6 +82,12 @@ unsigned int ds_hold_count(void)
 
 /* ---- leases ------------------------------------------------------------------------ */
 
+/* While it is not known whether its terms are refused those that may stand again have not ended with them. */
+static u64 end_of(const struct hold *hold)
+{
+	return hold->kept.number == hold->now.number ? hold->now.until : max(hold->now.until, hold->kept.until);
+}
+
 /* Under holds_lock. */
 static void await_end(void)
 {
@@ -81,7 +95,7 @@ static void await_end(void)
 	struct hold *hold;
 
 	list_for_each_entry(hold, &holds, link)
-		next = min(next, hold->until);
+		next = min(next, end_of(hold));
 	if (next != U64_MAX && !stopping)
 		mod_delayed_work(system_highpri_wq, &expiry, nsecs_to_jiffies(next - min(next, now)) + 1);
 }
@@ -93,7 +107,7 @@ static struct hold *take_ended(u64 now)
 
 	spin_lock_irq(&holds_lock);
 	list_for_each_entry(hold, &holds, link) {
-		if (hold->until > now && !ds_subject_gone(&hold->subject))
+		if (end_of(hold) > now && !ds_subject_gone(&hold->subject))
 			continue;
 		ended = hold;
 		remove(hold);
@@ -120,7 +134,7 @@ static void expire(struct work_struct *work)
 	bool any = false;
 
 	while ((hold = take_ended(now))) {
-		if (hold->until <= now)
+		if (end_of(hold) <= now)
 			tell_ended(hold, now);
 		free_hold(hold);
 		any = true;
@@ -129,8 +143,8 @@ static void expire(struct work_struct *work)
 		ds_rules_changed_soon();
 }
 
-/* Takes *made over. */
-static int insert(struct hold *made)
+/* Takes *made over; *terms: with their number. */
+static int insert(struct hold *made, struct terms *terms)
 {
 	struct hold *hold;
 	int err = 0;
@@ -139,14 +153,18 @@ static int insert(struct hold *made)
 	hold = find(&made->subject);
 	if (stopping) {
 		err = -ENODEV;
-	} else if (hold) {
-		hold->gate = made->gate;
-		hold->pause = made->pause;
-		hold->until = made->until;
 	} else {
-		list_add_tail(&made->link, &holds);
-		WRITE_ONCE(hold_count, hold_count + 1);
-		made = NULL;
+		if (!hold) {
+			hold = made;
+			made = NULL;
+			list_add_tail(&hold->link, &holds);
+			WRITE_ONCE(hold_count, hold_count + 1);
+		}
+		terms->number = ++last_number;
+		hold->now = *terms;
+		/* others are not refused */
+		if (!terms->pause || terms->gate)
+			hold->kept = *terms;
 	}
 	await_end();
 	spin_unlock_irq(&holds_lock);
@@ -167,22 +185,56 @@ bool ds_lease_del(const struct ds_subject *subject)
 	return hold;
 }
 
-int ds_lease_set(const struct ds_subject *subject, bool gate, bool pause, u32 lease_ms, struct ds_subject *held)
+int ds_lease_set(const struct ds_subject *subject, bool gate, bool pause, u32 lease_ms, struct ds_subject *held, u64 *number)
 {
 	struct hold *made = ds_subject_make(subject, sizeof(*made));
+	struct terms terms = {
+		.gate = gate,
+		.pause = pause,
+		.until = ktime_get_ns() + (u64)lease_ms * NSEC_PER_MSEC,
+	};
 	int err;
 
 	if (IS_ERR(made))
 		return PTR_ERR(made);
 	*held = made->subject;
 	ds_subject_copy(held);
-	made->gate = gate;
-	made->pause = pause;
-	made->until = ktime_get_ns() + (u64)lease_ms * NSEC_PER_MSEC;
-	err = insert(made);
+	err = insert(made, &terms);
 	if (err)
 		ds_subject_put(held);
+	*number = terms.number;
 	return err;
+}
+
+void ds_lease_keep(const struct ds_subject *subject, u64 number)
+{
+	struct hold *hold;
+
+	spin_lock_irq(&holds_lock);
+	hold = find(subject);
+	if (hold && hold->now.number == number) {
+		hold->kept = hold->now;
+		await_end();
+	}
+	spin_unlock_irq(&holds_lock);
+}
+
+void ds_lease_refuse(const struct ds_subject *subject, u64 number)
+{
+	struct hold *hold, *ended = NULL;
+
+	spin_lock_irq(&holds_lock);
+	hold = find(subject);
+	if (hold && hold->now.number == number) {
+		hold->now = hold->kept;
+		if (!hold->kept.number) {
+			ended = hold;
+			remove(hold);
+		}
+		await_end();
+	}
+	spin_unlock_irq(&holds_lock);
+	free_hold(ended);
 }
 
 bool ds_lease_at(unsigned int index, struct ds_lease *lease)
@@ -200,9 +252,9 @@ bool ds_lease_at(unsigned int index, struct ds_lease *lease)
 			continue;
 		*lease = (struct ds_lease){
 			.subject = hold->subject,
-			.gate = hold->gate,
-			.pause = hold->pause,
-			.left_ms = div_u64(hold->until - min(hold->until, now), NSEC_PER_MSEC),
+			.gate = hold->now.gate,
+			.pause = hold->now.pause,
+			.left_ms = div_u64(hold->now.until - min(hold->now.until, now), NSEC_PER_MSEC),
 		};
 		ds_subject_copy(&lease->subject);
 		found = true;

@@ -131,17 +131,20 @@ int ds_hold_set(const struct ds_subject *subject, bool gate, bool pause, u32 lea
 {
 	struct ds_subject held;
 	bool cannot = false;
+	u64 number;
 	int err;
 
-	err = ds_lease_set(subject, gate, pause, lease_ms, &held);
+	err = ds_lease_set(subject, gate, pause, lease_ms, &held, &number);
 	if (err)
 		return err;
 	ds_sched_again();
 	err = settle(&held, pause, result, &cannot);
 	if (!err && cannot && !gate) {
-		ds_lease_del(&held);
+		ds_lease_refuse(&held, number);
 		ds_runqs_settle();
 		err = -EOPNOTSUPP;
+	} else {
+		ds_lease_keep(&held, number);
 	}
 	ds_subject_put(&held);
 	return err;

@@ -27,7 +27,7 @@ struct ds_hold_info {
 /*
  * Holds, or renews; what is not asked for is let go. lease_ms: 1 to DETSHARE_LEASE_MAX_MS. Waits until doors are shut and the driver
  * has answered. -EINTR: the caller was killed while waiting, the hold is there all the same; -EOPNOTSUPP: a pause was asked for and no
- * run that is meant can be paused (result->why); the hold is not kept; -ENOMEM; -ENODEV: the module is going.
+ * run that is meant can be paused (result->why): what stood before stands again; -ENOMEM; -ENODEV: the module is going.
  */
 int ds_hold_set(const struct ds_subject *subject, bool gate, bool pause, u32 lease_ms, struct ds_hold_result *result);
 /* -ENOENT. */

@@ -16,7 +16,7 @@
 
 /* A gap is worth what is left of it after a switch there and one back. */
 #define SWITCHES_NS (500 * NSEC_PER_USEC)
-/* So long is measured at a time; the foreground leaves gaps from the larger part on, and none below the smaller one. */
+/* So long is measured at a time; the foreground leaves gaps from the larger part on, twice in a row, and none below the smaller one. */
 #define MEASURE_NS (100 * NSEC_PER_MSEC)
 #define MANY_PERCENT 10
 #define FEW_PERCENT 5
@@ -297,13 +297,14 @@ static void sample(struct ds_scan *scan, struct ds_gaps *gaps)
 static void judge(struct ds_scan *scan, struct ds_gaps *gaps)
 {
 	u64 now = scan->now, span = now - gaps->began_ns;
+	bool had_few = gaps->few;
 
 	if (gaps->quiet_ns)
 		gaps->useful += useful(max(gaps->quiet_ns, gaps->began_ns), now);
 	gaps->few = gaps->useful * 100 < span * (gaps->closed ? MANY_PERCENT : FEW_PERCENT);
-	/* without an answer it counts as busy for as long as it shows life */
+	/* one that stalled once leaves no more gaps for it; without an answer it counts as busy for as long as it shows life */
 	if (!gaps->few)
-		gaps->closed = false;
+		gaps->closed &= had_few;
 	else if (gaps->asked >= ASKED_LEAST)
 		gaps->closed = gaps->busy * 100 >= gaps->asked * BUSY_PERCENT;
 	gaps->began_ns = now;

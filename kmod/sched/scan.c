@@ -117,7 +117,7 @@ static void look_at(struct ds_scan *scan)
 	list_for_each_entry(entity, &runq->entities, link)
 		ds_activity_sample(scan, entity);
 	if (!scan->free)
-		scan->next = min(scan->next, ds_bucket_turn(runq, scan->now));
+		ds_scan_again(scan, ds_bucket_turn(runq, scan->now));
 	ds_rotation_scan(scan);
 	list_for_each_entry(entity, &runq->entities, link)
 		decide(scan, entity);

@@ -41,10 +41,10 @@ static u64 next_change(const struct ds_bucket *bucket, const struct ds_level *le
 	return level->at + div64_u64((u64)level->ns * 1000000, drain - bucket->rate);
 }
 
-static u64 turn(struct ds_bucket *bucket, struct ds_runq *runq, u64 until)
+static u64 turn(struct ds_bucket *bucket, struct ds_runq *runq, u64 now, u64 until)
 {
 	struct ds_level *level = &bucket->levels[runq->gpu];
-	u64 used = 0, drain = 0;
+	u64 used = 0, drain = 0, next;
 	struct ds_entity *entity;
 	bool any = false;
 
@@ -66,7 +66,11 @@ static u64 turn(struct ds_bucket *bucket, struct ds_runq *runq, u64 until)
 	}
 	list_for_each_entry(entity, &runq->entities, link)
 		entity->spent |= level->empty && ds_subject_meant(&bucket->subject, entity->process);
-	return any ? next_change(bucket, level, drain) : KTIME_MAX;
+	if (!any)
+		return KTIME_MAX;
+	next = next_change(bucket, level, drain);
+	/* what was used until then is not known yet: what tells it brings a look, and without a word it is charged at last */
+	return next > now ? next : next + DS_USAGE_LATE_NS;
 }
 
 u64 ds_bucket_turn(struct ds_runq *runq, u64 now)
@@ -81,7 +85,7 @@ u64 ds_bucket_turn(struct ds_runq *runq, u64 now)
 	/* while there is one everybody is looked at, so none outlasts whom it is for until somebody asks for buckets */
 	ds_buckets_reap();
 	list_for_each_entry(bucket, &ds_buckets, link)
-		next = min(next, turn(bucket, runq, until));
+		next = min(next, turn(bucket, runq, now, until));
 	mutex_unlock(&ds_buckets_lock);
 	return next;
 }

@@ -9,8 +9,6 @@
 #include "turns.h"
 #include "usage.h"
 
-/* Nobody's silence keeps the others from being charged for longer. */
-#define LATE_NS (200 * NSEC_PER_MSEC)
 /* A time is charged in no more pieces, however often its runs began and ended. */
 #define PIECES_MOST 16
 
@@ -20,7 +18,7 @@
 static struct ds_spell newest(const struct ds_entity *entity, u64 now, u64 *until)
 {
 	const struct ds_entity_pause *pause = &entity->pause;
-	u64 seen = entity->usage.seen_ns, late = now - min(now, LATE_NS), ended = ds_entity_ended(entity);
+	u64 seen = entity->usage.seen_ns, late = now - min(now, DS_USAGE_LATE_NS), ended = ds_entity_ended(entity);
 	/* who is put back works when its context is there again */
 	struct ds_spell spell = { .from = max3(seen, entity->since_ns, pause->on_ns + DS_SWITCH_NS) };
 

@@ -9,16 +9,20 @@
 #ifndef DETSHARE_USAGE_H
 #define DETSHARE_USAGE_H
 
+#include <linux/time64.h>
 #include <linux/types.h>
 
 #include "spell.h"
+
+/* Nobody's silence keeps the others from being charged for longer. */
+#define DS_USAGE_LATE_NS (200 * NSEC_PER_MSEC)
 
 struct ds_runq;
 struct ds_entity;
 
 /*
- * Charges all entities of the runq, for its work item: entity->used_ns, and what came to that now in entity->usage.charged. Up to when, ktime: 200 ms
- * ago at least. Who is not known up to there is taken for being at work until then.
+ * Charges all entities of the runq, for its work item: entity->used_ns, and what came to that now in entity->usage.charged. Up to when, ktime:
+ * DS_USAGE_LATE_NS ago at least. Who is not known up to there is taken for being at work until then.
  */
 u64 ds_usage_charge(struct ds_runq *runq, u64 now);
 /* The entity goes: what it used and is not charged for yet, beside those that are at work now; ns. With the runq's members. */

@@ -11,6 +11,7 @@ import pytest
 from detshare.ctl.netlink import genl
 from tests.vm.guest.kmod_tools import PID, row
 from tests.vm.guest.nvsim_rm import Block, Rm, status, truth
+from tests.vm.guest.nvsim_tools import channel, tsg, vas
 from tests.vm.guest.sched_tools import family
 
 __all__ = ["family"]  # fixture
@@ -87,6 +88,54 @@ def test_a_device_of_no_parameters_is_the_first_gpus(family: genl.DetShare, pair
         made = [far.memory(PIECE)[0] for _ in range(2 * LIMIT // PIECE)]
         assert truth("used", 0) == LIMIT
         assert made.count(0) == LIMIT // PIECE
+    finally:
+        family.limit_del(gpu=0, **ME)
+
+
+@pytest.fixture
+def both() -> Iterator[tuple[Rm, int]]:
+    """A client with a device on GPU 0, and one on GPU 1."""
+    rm = Rm.start()
+    rm.open("nvidia1")
+    far = rm.handle()
+    assert rm.alloc("NV01_DEVICE_0", rm.client, far, Block.of("NV0080_ALLOC_PARAMETERS", deviceId=1))[0] == 0
+    yield rm, far
+    rm.close()
+
+
+def far_memory(rm: Rm, device: int, size: int) -> int:
+    """Its status; the last handle of the client is the memory's."""
+    near, rm.device = rm.device, device
+    code = rm.memory(size)[0]
+    rm.device = near
+    return code
+
+
+def test_memory_that_a_channel_of_another_gpu_keeps_does_not_escape(
+    family: genl.DetShare, both: tuple[Rm, int]
+) -> None:
+    rm, far = both
+    family.limit_set(LIMIT, gpu=1, **ME)
+    try:
+        made = tsg(rm, vas(rm))
+        for _ in range(2 * LIMIT // PIECE):
+            if far_memory(rm, far, PIECE) == 0:
+                channel(rm, made, userd=rm.last)
+                assert rm.free(rm.last) == 0
+        assert truth("used", 1) <= LIMIT
+    finally:
+        family.limit_del(gpu=1, **ME)
+
+
+def test_memory_of_another_gpu_that_a_channel_keeps_is_not_counted_on_its_own(
+    family: genl.DetShare, both: tuple[Rm, int]
+) -> None:
+    rm, far = both
+    family.limit_set(PIECE, gpu=0, **ME)
+    try:
+        assert far_memory(rm, far, PIECE // 2) == 0
+        channel(rm, tsg(rm, vas(rm)), userd=rm.last)
+        assert rm.memory(PIECE)[0] == 0
     finally:
         family.limit_del(gpu=0, **ME)
 

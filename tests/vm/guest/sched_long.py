@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,9 @@ __all__ = ["family", "worker"]  # fixtures
 
 Workers = Callable[..., Worker]
 SECONDS = 20 if long_run() else 4
+TRACING = Path("/sys/kernel/tracing")
+TIMERS = TRACING / "events/timer/hrtimer_start"
+LOOK = "ds_rotation_scan"
 ASK = Path("/sys/module/detshare/parameters/ask_busy")
 ENDLESS = ("nvbackground", "--endless")
 # the GPU is never idle, and for half the time USERD says that all is fetched
@@ -63,6 +67,44 @@ def test_a_bucket_caps_long_kernels(
     used, came = after - before, permille * 1000 * (end - begin) - (left - level)
     assert used == pytest.approx(tells - told, rel=0.02), "the estimate"
     assert used == pytest.approx(came, rel=0.02), "the rate"
+
+
+class Looks:
+    """How often the module looked at a GPU's programs since, and how many timers it set that were over already."""
+
+    def __init__(self) -> None:
+        text = (TRACING / "trace").read_text()
+        self.count = text.count(f": {LOOK} <-")
+        timers = re.findall(r" (\d+\.\d+): hrtimer_start: .*function=on_timer.* expires=(\d+)", text)
+        self.late = sum(int(expires) <= float(now) * 1e9 for now, expires in timers)
+
+
+@pytest.fixture
+def looks() -> Iterator[Callable[[], Looks]]:
+    clock = re.findall(r"\[(\w+)\]", (TRACING / "trace_clock").read_text())[0]
+    (TRACING / "trace_clock").write_text("mono")
+    (TRACING / "set_ftrace_filter").write_text(LOOK)
+    (TRACING / "current_tracer").write_text("function")
+    (TIMERS / "enable").write_text("1")
+    (TRACING / "trace").write_text("")
+    yield Looks
+    (TIMERS / "enable").write_text("0")
+    (TRACING / "current_tracer").write_text("nop")
+    (TRACING / "set_ftrace_filter").write_text("")
+    (TRACING / "trace_clock").write_text(clock)
+
+
+@pytest.mark.parametrize("permille", [100, 500])
+def test_a_bucket_that_is_about_to_be_empty_is_looked_at_when_there_is_news(
+    family: genl.DetShare, worker: Workers, looks: Callable[[], Looks], permille: int
+) -> None:
+    """Before the driver's answer there is none: it was looked at again at once, and again."""
+    one = worker(*ENDLESS)
+    family.bucket_set(permille * 1000, permille * 100, **of(one))
+    until(lambda: bucket(family)["emptied"] >= 20)
+    found = looks()
+    assert found.count
+    assert found.late < found.count / 4, vars(found)
 
 
 def test_without_the_drivers_word_an_endless_kernel_escapes(

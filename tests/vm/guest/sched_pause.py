@@ -6,8 +6,10 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
@@ -140,6 +142,66 @@ def test_who_shares_a_channel_group_is_not_paused(family: genl.DetShare, worker:
         family.hold_del(**of(each))
     assert {each["off"] for each in tsgs()} == {0}
     assert {each["hung"] for each in tsgs()} == {0}
+
+
+def refused_pause(family: genl.DetShare, worker: Worker, lease_ms: int) -> None:
+    with pytest.raises(NetlinkError) as refused:
+        family.hold_set(gate=False, pause=True, lease_ms=lease_ms, **of(worker))
+    assert refused.value.code == errno.EOPNOTSUPP
+
+
+def sharing(worker: Workers) -> Worker:
+    """One whose channel group another process shares."""
+    one = worker("nvbackground", "--share")
+    worker("nvbackground", "--join", f"{one.ready['client']}:{one.ready['tsg']}")
+    return one
+
+
+# one that is shorter than its own answer takes, and one that is longer than what stands
+@pytest.mark.parametrize("lease_ms", [1, 60_000])
+def test_a_refused_pause_leaves_what_stood(family: genl.DetShare, worker: Workers, lease_ms: int) -> None:
+    one = sharing(worker)
+    family.hold_set(gate=True, pause=False, lease_ms=4000, **of(one))
+    refused_pause(family, one, lease_ms)
+    (left,) = map(row, family.hold_get())
+    assert (left["gate"], left["pause"]) == (1, 0)
+    assert left["lease_ms"] <= 4000
+    found = run_of(family, one)
+    assert (found["state"], found["reasons"]) == (GATED, ORDER)
+    until(lambda: family.hold_get() == () and not run_of(family, one)["reasons"])
+    # nothing stood
+    refused_pause(family, one, lease_ms)
+    assert family.hold_get() == ()
+    assert run_of(family, one)["reasons"] == 0
+
+
+@pytest.mark.parametrize("last", ["set", "del"])
+def test_refused_pauses_change_nothing_that_others_did_meanwhile(
+    family: genl.DetShare, worker: Workers, last: str
+) -> None:
+    one = sharing(worker)
+
+    def refuse() -> None:
+        with genl.DetShare() as own:
+            for _ in range(5):
+                # one that is removed before its answer is there is not refused
+                with suppress(NetlinkError):
+                    own.hold_set(gate=False, pause=True, lease_ms=60_000, **of(one))
+
+    for _ in range(20):
+        rivals = [threading.Thread(target=refuse) for _ in range(2)]
+        for each in rivals:
+            each.start()
+        for word in ("set", "del") if last == "del" else ("set", "del", "set"):
+            if word == "set":
+                family.hold_set(gate=True, pause=False, lease_ms=30_000, **of(one))
+            else:
+                family.hold_del(**of(one))
+        for each in rivals:
+            each.join()
+        holds = [(each["gate"], each["pause"]) for each in map(row, family.hold_get())]
+        assert holds == ([(1, 0)] if last == "set" else [])
+    assert run_of(family, one)["reasons"] == (ORDER if last == "set" else 0)
 
 
 @pytest.mark.parametrize("gate", [False, True], ids=["paused", "paused-gated"])

@@ -33,6 +33,7 @@ NONE, TURNS, WINDOWS = (
 BUSY = ("nvbackground", "--us", 2000, "--depth", 64)
 ENDLESS = ("nvbackground", "--endless")
 SHORT_US = 50  # less than a restore takes
+STALLS = 12
 ENOUGH_US = 50_000  # of GPU time: more than anybody gets who is locked up, however slow the guest
 ALONE = os.environ.get("DETSHARE_ALONE") == "1"  # nothing runs beside this guest, so how much is got is judged too
 
@@ -291,6 +292,40 @@ def test_launches_of_the_foreground_end_its_gaps(classes: genl.DetShare, worker:
     paused = [int(line.partition("when=")[2].split()[0]) for line in lines if line.startswith("paused")]
     took = [min((at - begin for at in paused if at > begin), default=10**12) for begin in launched]
     assert not ALONE or min(took) < 50_000_000, took
+
+
+def stalls() -> Play:
+    """Never rests, but for a moment whenever it is asked."""
+    rm = Rm.start()
+    bell, channel = Doorbell(rm), started(rm)
+    channel.submit(bell, nvsim_work.ENDLESS)
+    yield {"clients": [rm.client]}
+    while True:
+        channel.release()
+        channel.wait()
+        time.sleep(0.01)
+        channel.submit(bell, nvsim_work.ENDLESS)
+        yield {}
+
+
+def test_a_stall_of_the_foreground_ends_no_windows(classes: genl.DetShare, worker: Workers, program: Programs) -> None:
+    """As a server's garbage collection: others have the gap, and no turns beside it when it works again."""
+    write(classes, floor=0)
+    low, high = worker(*ENDLESS), program(stalls)
+    join(classes, "low", low)
+    classes.sched_set(high.pid, "high")
+    ended = 0
+    for _ in range(STALLS):
+        until(lambda: turn(classes)["turn_mode"] == WINDOWS)
+        time.sleep(0.3)
+        high.ask()
+        end, seen = time.monotonic() + 0.3, set[int]()
+        while time.monotonic() < end:
+            seen.add(turn(classes)["turn_mode"])
+            time.sleep(0.005)
+        ended += TURNS in seen
+    # on a slow processor one may be long enough for two measurements
+    assert ended <= STALLS / 2
 
 
 def test_launches_of_a_foreground_that_leaves_gaps_meet_no_fault(classes: genl.DetShare, worker: Workers) -> None:
