@@ -16,5 +16,10 @@ def test_it_is_as_without_the_library(case: str) -> None:
     good(run(program("daemonly"), case, DETSHARE_PARK="1"))
 
 
+@pytest.mark.parametrize("case", ["listed"])
+def test_strangers_who_share_its_network_get_nothing_from_it_and_leave_nothing(case: str) -> None:
+    good(run(program("daemonly"), case, DETSHARE_PARK="1"))
+
+
 def test_a_file_that_has_the_number_of_the_log_is_not_written_to(tmp_path: Path) -> None:
     good(run(program("daemonly"), "logs", DETSHARE_PARK="1", DETSHARE_LOG_FILE=str(tmp_path / "log")))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What daemons and their like do to their process, after they called CUDA: `daemonly CASE`, with DETSHARE_PARK=1. */
+/* What daemons and their like do to their process, after they called CUDA, and what strangers do who share its network: `daemonly CASE`, with DETSHARE_PARK=1. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <limits.h>
@@ -159,6 +159,64 @@ static void few(void)
 	ended(child);
 }
 
+/* What a handle says, as far as strangers have it. */
+struct ticket {
+	char mark[8];
+	uint64_t secret, id, size, name;
+	int32_t pid;
+};
+
+static socklen_t address_of(struct sockaddr_un *address, int pid, uint64_t name)
+{
+	*address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+			   snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "detshare-ipc-%d-%016llx", pid,
+				    (unsigned long long)name));
+}
+
+/* What this process answers to who says that at its socket. */
+static ssize_t said(uint64_t name, const void *message, size_t size)
+{
+	struct timeval patience = {.tv_sec = 20};
+	struct sockaddr_un address;
+	socklen_t length = address_of(&address, getpid(), name);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	unsigned int count;
+	ssize_t got;
+
+	EXPECT(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)));
+	EXPECT(!connect(fd, (void *)&address, length) && send(fd, message, size, 0) == (ssize_t)size);
+	got = recv(fd, &count, sizeof(count), 0);
+	EXPECT(got >= 0 && !close(fd));
+	return got;
+}
+
+/* Who shares its network sees its sockets' names in /proc/net/unix, and guesses the numbers of its allocations. */
+static void listed(void)
+{
+	FILE *list;
+	char line[512], wanted[64];
+	unsigned long long name = 0;
+	CUipcMemHandle handle;
+	struct ticket ticket;
+	CUdeviceptr at;
+
+	client_start(0);
+	CHECK(cuMemAlloc_v2(&at, FILLED));
+	CHECK(cuIpcGetMemHandle(&handle, at));
+	snprintf(wanted, sizeof(wanted), "@detshare-ipc-%d-", (int)getpid());
+	list = fopen("/proc/net/unix", "r");
+	while (fgets(line, sizeof(line), list))
+		if (strstr(line, wanted))
+			name = strtoull(strstr(line, wanted) + strlen(wanted), NULL, 16);
+	fclose(list);
+	EXPECT(name);
+	memcpy(&ticket, &handle, sizeof(ticket));
+	EXPECT(said(name, &handle, sizeof(handle)) == sizeof(unsigned int));
+	ticket.secret = name;
+	EXPECT(said(name, &ticket, sizeof(ticket)) == 0);
+}
+
 /* What it has by the number of the file that the library wrote to stays as it is. */
 static void logs(void)
 {
@@ -215,7 +273,9 @@ static void stacks(void)
 
 int main(int count, char **words)
 {
-	static const struct parked_case cases[] = {{"closes", closes}, {"few", few}, {"logs", logs}, {"stacks", stacks}};
+	static const struct parked_case cases[] = {
+		{"closes", closes}, {"few", few}, {"logs", logs}, {"stacks", stacks}, {"listed", listed},
+	};
 
 	for (unsigned int n = 0; count == 2 && n < sizeof(cases) / sizeof(cases[0]); n++)
 		if (!strcmp(words[1], cases[n].name)) {
