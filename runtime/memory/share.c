@@ -323,19 +323,23 @@ static unsigned int receive(int socket, int *fds)
 	struct msghdr message = {
 		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
 	};
+	uint64_t end = ds_now_ns() + PATIENCE_MS * 1000000ULL;
 	struct cmsghdr *part;
 	unsigned int came;
+	ssize_t got;
 
-	if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof(count))
-		return 0;
-	part = CMSG_FIRSTHDR(&message);
+	/* with a timeout, no signal handler of the program lets it go on by itself */
+	do {
+		got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+	} while (got < 0 && errno == EINTR && ds_now_ns() < end);
+	part = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
 	if (!part || part->cmsg_type != SCM_RIGHTS)
 		return 0;
 	came = (unsigned int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 	memcpy(fds, CMSG_DATA(part), came * sizeof(int));
-	if (came == count)
+	if (got == sizeof(count) && came == count)
 		return came;
-	/* a limit of this process took some away */
+	/* a limit of this process took some away, or it is none of ours who answers */
 	while (came)
 		close(fds[--came]);
 	return 0;
