@@ -442,7 +442,7 @@ CUresult ds_share_open(struct ds_device *device, CUcontext context, const CUipcM
 			ds_nap(TRY_NS);
 		socket = ask(&ticket);
 		if (socket < 0)
-			break;
+			continue;
 		result = import_all(range, socket, pieces);
 		close(socket);
 	}
