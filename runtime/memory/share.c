@@ -233,8 +233,10 @@ static _Atomic(bool) noted;
 
 static void show(struct ds_device *device)
 {
-	if (atomic_load(&noted) && ds_counters_of(device))
-		__atomic_store_n(&ds_counters_of(device)->shares, 1, __ATOMIC_RELAXED);
+	struct ds_counters *counters = ds_counters_of(device);
+
+	if (atomic_load(&noted) && counters)
+		__atomic_store_n(&counters->shares, 1, __ATOMIC_RELAXED);
 }
 
 void ds_share_note(void)
