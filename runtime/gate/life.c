@@ -97,8 +97,9 @@ static void leave_all(void)
 
 static void leave_device(struct ds_device *device)
 {
-	device->board = NULL;
-	device->pages = NULL;
+	/* threads that park or fetch memory look meanwhile */
+	__atomic_store_n(&device->board, NULL, __ATOMIC_RELEASE);
+	__atomic_store_n(&device->pages, NULL, __ATOMIC_RELEASE);
 }
 
 bool ds_board_attach(struct ds_device *device)

@@ -7,6 +7,7 @@
 #include "copies.h"
 #include "hasher.h"
 #include "piece.h"
+#include "settle.h"
 #include "state.h"
 
 #define COPIES 8 /* queued at once: the end of the process waits for no more */
@@ -241,6 +242,7 @@ static CUresult copy(struct ds_device *device, const struct ds_stay *stay, bool 
 {
 	CUresult result = CUDA_SUCCESS, recorded;
 	unsigned int queued = 0, count;
+	struct ds_board *board;
 	struct ds_piece *piece;
 
 	each_there(piece, device) {
@@ -255,7 +257,8 @@ static CUresult copy(struct ds_device *device, const struct ds_stay *stay, bool 
 			*bytes += count * DS_GRAIN_BYTES;
 			if (result == CUDA_SUCCESS && ++queued % COPIES == 0)
 				result = real->cuStreamSynchronize(stay->stream);
-			if (result == CUDA_SUCCESS && away && device->board && atomic_load(&device->board->stopping))
+			board = ds_board_of(device);
+			if (result == CUDA_SUCCESS && away && board && atomic_load(&board->stopping))
 				result = CUDA_ERROR_DEINITIALIZED;
 		}
 	}

@@ -38,21 +38,21 @@ static bool shut(bool *asked)
 
 static void want(uint32_t value)
 {
+	struct ds_counters *counters;
 	struct ds_device *device;
 
-	ds_each_managed(device) if (ds_counters_of(device))
-		__atomic_store_n(&ds_counters_of(device)->wants_back, value, __ATOMIC_RELAXED);
+	ds_each_counted(device, counters) __atomic_store_n(&counters->wants_back, value, __ATOMIC_RELAXED);
 }
 
 /* under the lock */
 static void open_driver(void)
 {
+	struct ds_counters *counters;
 	struct ds_device *device;
 
 	ds_driver_wakes();
 	want(0);
-	ds_each_managed(device) if (ds_counters_of(device))
-		__atomic_store_n(&ds_counters_of(device)->deep, 0, __ATOMIC_RELEASE);
+	ds_each_counted(device, counters) __atomic_store_n(&counters->deep, 0, __ATOMIC_RELEASE);
 }
 
 static void wait_awake(void)
@@ -78,13 +78,15 @@ static bool others_out(const struct ds_board *board)
 	struct ds_device *device;
 
 	ds_each_managed(device) {
+		struct ds_board *other = ds_board_of(device);
+
 		if (ds_pool_busy(device))
 			return false;
-		if (!device->board || device->board == board)
+		if (!other || other == board)
 			continue;
-		if (pthread_mutex_trylock(&device->board->driver))
+		if (pthread_mutex_trylock(&other->driver))
 			return false;
-		pthread_mutex_unlock(&device->board->driver);
+		pthread_mutex_unlock(&other->driver);
 	}
 	return true;
 }

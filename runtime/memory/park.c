@@ -41,10 +41,10 @@ static bool busy, broken;
 
 static void show_state(uint32_t state)
 {
+	struct ds_counters *counters;
 	struct ds_device *device;
 
-	ds_each_managed(device) if (ds_counters_of(device))
-		__atomic_store_n(&ds_counters_of(device)->park_state, state, __ATOMIC_RELAXED);
+	ds_each_counted(device, counters) __atomic_store_n(&counters->park_state, state, __ATOMIC_RELAXED);
 }
 
 /* ---- away ---- */
@@ -57,6 +57,7 @@ static bool sole_contexts(void)
 /* began 0: it is more of a park that was counted */
 static void give_back(uint64_t began)
 {
+	struct ds_counters *counters;
 	struct ds_device *device;
 	struct ds_own own;
 
@@ -72,14 +73,12 @@ static void give_back(uint64_t began)
 			ds_own_end(&own);
 		}
 	}
-	ds_each_managed(device) {
-		if (!ds_counters_of(device))
-			continue;
-		__atomic_store_n(&ds_counters_of(device)->parked_bytes, ds_piece_away(device), __ATOMIC_RELAXED);
+	ds_each_counted(device, counters) {
+		__atomic_store_n(&counters->parked_bytes, ds_piece_away(device), __ATOMIC_RELAXED);
 		if (!began)
 			continue;
-		__atomic_fetch_add(&ds_counters_of(device)->parks, 1, __ATOMIC_RELAXED);
-		__atomic_store_n(&ds_counters_of(device)->park_ns, ds_now_ns() - began, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&counters->parks, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&counters->park_ns, ds_now_ns() - began, __ATOMIC_RELAXED);
 	}
 }
 
@@ -195,13 +194,12 @@ static CUresult make(void)
 
 static void show_back(void)
 {
+	struct ds_counters *counters;
 	struct ds_device *device;
 
-	ds_each_managed(device) {
-		if (!ds_counters_of(device))
-			continue;
-		__atomic_store_n(&ds_counters_of(device)->parked_bytes, ds_piece_away(device), __ATOMIC_RELAXED);
-		__atomic_store_n(&ds_counters_of(device)->resume_ns, ds_now_ns() - began_ns, __ATOMIC_RELAXED);
+	ds_each_counted(device, counters) {
+		__atomic_store_n(&counters->parked_bytes, ds_piece_away(device), __ATOMIC_RELAXED);
+		__atomic_store_n(&counters->resume_ns, ds_now_ns() - began_ns, __ATOMIC_RELAXED);
 	}
 }
 
@@ -336,9 +334,12 @@ static bool held_away(void)
 {
 	struct ds_device *device;
 
-	ds_each_managed(device)
-		if (device->board && ((atomic_load(device->board->word) & DS_HELD) || ds_room_stays(device)) && !atomic_load(&device->board->stopping))
+	ds_each_managed(device) {
+		struct ds_board *board = ds_board_of(device);
+
+		if (board && ((atomic_load(board->word) & DS_HELD) || ds_room_stays(device)) && !atomic_load(&board->stopping))
 			return true;
+	}
 	return false;
 }
 
@@ -346,6 +347,7 @@ static bool held_away(void)
 static void fetch(struct ds_stream *stream)
 {
 	uint64_t nap = LEAST_NAP_NS;
+	struct ds_counters *counters;
 	struct ds_device *device;
 	bool told = false;
 
@@ -361,9 +363,7 @@ static void fetch(struct ds_stream *stream)
 			if (busy && ds_thread.makes)
 				break;
 		} else if (!held && ds_park_come()) {
-			ds_each_managed(device)
-				if (ds_counters_of(device))
-					__atomic_fetch_add(&ds_counters_of(device)->wakes, 1, __ATOMIC_RELAXED);
+			ds_each_counted(device, counters) __atomic_fetch_add(&counters->wakes, 1, __ATOMIC_RELAXED);
 			continue;
 		}
 		if (broken) { /* nothing of it is to be had any more: the call hears why */

@@ -19,14 +19,16 @@ struct ds_device *ds_managed(struct ds_device *device)
 void ds_settle_stop(void)
 {
 	struct ds_device *device;
+	struct ds_board *board;
 
 	atomic_store(&ds_home.now, DS_HOME_LEAVING);
 	ds_each_managed(device) {
 		pthread_mutex_lock(&device->lock);
 		for (struct ds_stream *stream = device->streams; stream; stream = stream->next)
 			atomic_fetch_or(&stream->word, DS_WORD_PARKED);
-		if (device->board)
-			atomic_store(&device->board->draining, 1);
+		board = ds_board_of(device);
+		if (board)
+			atomic_store(&board->draining, 1);
 		pthread_mutex_unlock(&device->lock);
 	}
 }
@@ -96,8 +98,11 @@ uint32_t ds_settle(void)
 	/* default streams of other threads cannot be asked, and were only quiet for a while */
 	if (reason == DS_PARK_OK && ds_settle_lost())
 		reason = DS_PARK_DRIVER;
-	ds_each_managed(device)
-		if (device->board)
-			atomic_store(&device->board->draining, 0);
+	ds_each_managed(device) {
+		struct ds_board *board = ds_board_of(device);
+
+		if (board)
+			atomic_store(&board->draining, 0);
+	}
 	return reason;
 }

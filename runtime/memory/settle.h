@@ -12,13 +12,20 @@
 struct ds_device *ds_managed(struct ds_device *device);
 #define ds_each_managed(device) for ((device) = ds_managed(NULL); (device); (device) = ds_managed(device))
 
-/* NULL: it has no board */
+/* NULL: it has none. Asked once each: the end of a context takes the board away meanwhile, and what was had stays mapped. */
+static inline struct ds_board *ds_board_of(const struct ds_device *device)
+{
+	return __atomic_load_n(&device->board, __ATOMIC_ACQUIRE);
+}
+
 static inline struct ds_counters *ds_counters_of(const struct ds_device *device)
 {
-	const struct ds_pages *pages = device->pages;
+	const struct ds_pages *pages = __atomic_load_n(&device->pages, __ATOMIC_ACQUIRE);
 
 	return pages ? pages->counters : NULL;
 }
+
+#define ds_each_counted(device, counters) ds_each_managed(device) if (((counters) = ds_counters_of(device)))
 
 /* From now on who needs memory waits. */
 void ds_settle_stop(void);

@@ -26,10 +26,10 @@
 #define TRIES 3
 #define TRY_NS 10000000ULL
 
-/* What a handle says. */
+/* What a handle says. The name of the socket can be read by who shares the network (/proc/net/unix), so it is not the secret. */
 struct ticket {
 	char mark[8];
-	uint64_t secret, id, size;
+	uint64_t secret, id, size, name;
 	int32_t pid, pad;
 };
 _Static_assert(sizeof(struct ticket) <= sizeof(CUipcMemHandle), "a ticket fits into a handle");
@@ -43,7 +43,7 @@ struct share {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct share *shares;
-static uint64_t secret;
+static uint64_t secret, name;
 /* The program may close all descriptors that it does not know, and have others by their numbers: it is one of ours while it is the same file. */
 static int listener = -1;
 static bool serves;
@@ -63,7 +63,7 @@ static socklen_t address_of(struct sockaddr_un *address, const struct ticket *ti
 	/* an abstract name: the first byte is 0 */
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
 			   snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "detshare-ipc-%d-%016llx", ticket->pid,
-				    (unsigned long long)ticket->secret));
+				    (unsigned long long)ticket->name));
 }
 
 /* ---- who has it ---- */
@@ -149,7 +149,7 @@ static void answer(int socket)
 /* Under the lock, with the secret. */
 static bool listens_anew(void)
 {
-	struct ticket ticket = { .pid = getpid(), .secret = secret };
+	struct ticket ticket = { .pid = getpid(), .name = name };
 	struct sockaddr_un address;
 	socklen_t length = address_of(&address, &ticket);
 
@@ -201,7 +201,7 @@ static bool listens(void)
 	/* it does so for good */
 	if (serves)
 		return listens_anew();
-	if (getrandom(&secret, sizeof(secret), 0) != sizeof(secret) || !listens_anew())
+	if (getrandom(&secret, sizeof(secret), 0) != sizeof(secret) || getrandom(&name, sizeof(name), 0) != sizeof(name) || !listens_anew())
 		return false;
 	serves = !ds_thread_start(serve, NULL);
 	if (serves)
@@ -233,8 +233,10 @@ static _Atomic(bool) noted;
 
 static void show(struct ds_device *device)
 {
-	if (atomic_load(&noted) && ds_counters_of(device))
-		__atomic_store_n(&ds_counters_of(device)->shares, 1, __ATOMIC_RELAXED);
+	struct ds_counters *counters = ds_counters_of(device);
+
+	if (atomic_load(&noted) && counters)
+		__atomic_store_n(&counters->shares, 1, __ATOMIC_RELAXED);
 }
 
 void ds_share_note(void)
@@ -265,6 +267,7 @@ CUresult ds_share_name(struct ds_range *range, CUipcMemHandle *handle)
 		}
 	}
 	ticket.secret = secret;
+	ticket.name = name;
 	pthread_mutex_unlock(&lock);
 	memcpy(ticket.mark, mark, sizeof(mark));
 	memset(handle, 0, sizeof(*handle));
@@ -322,19 +325,23 @@ static unsigned int receive(int socket, int *fds)
 	struct msghdr message = {
 		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
 	};
+	uint64_t end = ds_now_ns() + PATIENCE_MS * 1000000ULL;
 	struct cmsghdr *part;
 	unsigned int came;
+	ssize_t got;
 
-	if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof(count))
-		return 0;
-	part = CMSG_FIRSTHDR(&message);
+	/* with a timeout, no signal handler of the program lets it go on by itself */
+	do {
+		got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+	} while (got < 0 && errno == EINTR && ds_now_ns() < end);
+	part = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
 	if (!part || part->cmsg_type != SCM_RIGHTS)
 		return 0;
 	came = (unsigned int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 	memcpy(fds, CMSG_DATA(part), came * sizeof(int));
-	if (came == count)
+	if (got == sizeof(count) && came == count)
 		return came;
-	/* a limit of this process took some away */
+	/* a limit of this process took some away, or it is none of ours who answers */
 	while (came)
 		close(fds[--came]);
 	return 0;
@@ -437,7 +444,7 @@ CUresult ds_share_open(struct ds_device *device, CUcontext context, const CUipcM
 			ds_nap(TRY_NS);
 		socket = ask(&ticket);
 		if (socket < 0)
-			break;
+			continue;
 		result = import_all(range, socket, pieces);
 		close(socket);
 	}

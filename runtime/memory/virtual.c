@@ -51,11 +51,11 @@ struct ds_piece *ds_virtual_piece(CUmemGenericAllocationHandle handle)
 	if ((handle & MARK_BITS) != MARK)
 		return NULL;
 	pthread_mutex_lock(&lock);
-	if (number < room)
+	/* else released, though mapped still */
+	if (number < room && table[number] && table[number]->owners)
 		piece = table[number];
 	pthread_mutex_unlock(&lock);
-	/* released, though mapped still */
-	return piece && piece->owners ? piece : NULL;
+	return piece;
 }
 
 CUmemGenericAllocationHandle ds_virtual_real(CUmemGenericAllocationHandle handle)
@@ -70,33 +70,43 @@ CUmemGenericAllocationHandle ds_virtual_real(CUmemGenericAllocationHandle handle
 
 CUmemGenericAllocationHandle ds_virtual_retain(struct ds_piece *piece)
 {
-	__atomic_fetch_add(&piece->owners, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&lock);
+	piece->owners++;
+	pthread_mutex_unlock(&lock);
 	return MARK | piece->number;
 }
 
-static void unused(struct ds_piece *piece)
+/* One owner or mapping less. Of two threads that end the last of both, one frees. */
+static void end(struct ds_piece *piece, unsigned int *users)
 {
-	if (piece->owners || piece->mappings)
-		return;
+	bool unused;
+
 	pthread_mutex_lock(&lock);
-	table[piece->number] = NULL;
-	if (piece->number < lowest)
-		lowest = piece->number;
+	--*users;
+	unused = !piece->owners && !piece->mappings;
+	if (unused) {
+		table[piece->number] = NULL;
+		if (piece->number < lowest)
+			lowest = piece->number;
+	}
 	pthread_mutex_unlock(&lock);
-	ds_piece_free(piece);
+	if (unused)
+		ds_piece_free(piece);
 }
 
 void ds_virtual_release(struct ds_piece *piece)
 {
-	__atomic_fetch_sub(&piece->owners, 1, __ATOMIC_RELAXED);
-	unused(piece);
+	end(piece, &piece->owners);
 }
 
 void ds_virtual_mapped(struct ds_piece *piece, CUdeviceptr address, size_t size)
 {
 	struct ds_range *range = ds_range_new(1);
+	bool twice;
 
-	piece->mappings++;
+	pthread_mutex_lock(&lock);
+	twice = piece->mappings++;
+	pthread_mutex_unlock(&lock);
 	if (range) {
 		range->base = address;
 		range->size = size;
@@ -105,7 +115,7 @@ void ds_virtual_mapped(struct ds_piece *piece, CUdeviceptr address, size_t size)
 		range->pieces[0] = piece;
 	}
 	/* mapped twice it would have to leave both places at once */
-	if (!range || !ds_range_add(range) || piece->mappings > 1) {
+	if (!range || !ds_range_add(range) || twice) {
 		piece->address = 0;
 		ds_piece_stay(piece);
 		return;
@@ -152,11 +162,10 @@ void ds_virtual_unmapped(CUdeviceptr address, size_t size)
 		struct ds_piece *piece = range->pieces[0];
 
 		ds_range_remove(range);
-		piece->mappings--;
 		if (piece->address == range->base)
 			piece->address = 0;
 		ds_piece_count(piece);
-		unused(piece);
+		end(piece, &piece->mappings);
 		free(range);
 	}
 	ds_range_let_go();

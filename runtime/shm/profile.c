@@ -53,7 +53,7 @@ void ds_sample_begin(struct ds_samples *samples, struct ds_profile *profile, str
 	uint64_t now = ds_now_ns(), last = atomic_load_explicit(&samples->sampled_ns, memory_order_relaxed);
 	unsigned int n, first = (unsigned int)(now >> 10);
 
-	if (!samples->own)
+	if (!__atomic_load_n(&samples->own, __ATOMIC_RELAXED))
 		return; /* the poller has made no events yet */
 	if (now - last < SAMPLE_EVERY_NS && atomic_load_explicit(&profile->count, memory_order_relaxed) > LEARNING)
 		return;
@@ -125,10 +125,12 @@ static void rebase(struct ds_samples *samples)
 
 void ds_samples_make(struct ds_samples *samples)
 {
+	CUstream own;
 	unsigned int n;
 
-	if (samples->own || real->cuStreamCreate(&samples->own, CU_STREAM_NON_BLOCKING))
+	if (samples->own || real->cuStreamCreate(&own, CU_STREAM_NON_BLOCKING))
 		return;
+	__atomic_store_n(&samples->own, own, __ATOMIC_RELAXED); /* launches look at it meanwhile */
 	if (real->cuEventCreate(&samples->base, 0))
 		return; /* samples stay without */
 	for (n = 0; n < DS_SAMPLES; n++) {

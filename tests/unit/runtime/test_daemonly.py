@@ -11,8 +11,13 @@ from programs import good, program, run
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("case", ["closes", "few", "stacks"])
+@pytest.mark.parametrize("case", ["closes", "few", "stacks", "signals"])
 def test_it_is_as_without_the_library(case: str) -> None:
+    good(run(program("daemonly"), case, DETSHARE_PARK="1"))
+
+
+@pytest.mark.parametrize("case", ["listed", "lies"])
+def test_strangers_who_share_its_network_get_nothing_from_it_and_leave_nothing(case: str) -> None:
     good(run(program("daemonly"), case, DETSHARE_PARK="1"))
 
 

@@ -79,6 +79,10 @@ def test_what_a_mapping_held_is_paid_for_no_longer() -> None:
     good(run(program("unusual"), "handles", DETSHARE_PARK="1"))
 
 
+def test_what_two_threads_end_at_once_goes_once() -> None:
+    good(run(program("unusual"), "both", DETSHARE_PARK="1"))
+
+
 @pytest.mark.parametrize("seed", after_first(range(3)))
 def test_nothing_is_lost_in_a_storm(seed: int, tmp_path: Path) -> None:
     out = good(run(program("storm"), str(seed), "3", "60", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken")))

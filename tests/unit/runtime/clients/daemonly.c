@@ -1,23 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What daemons and their like do to their process, after they called CUDA: `daemonly CASE`, with DETSHARE_PARK=1. */
+/* What daemons and their like do to their process, after they called CUDA, and what strangers do who share its network: `daemonly CASE`, with DETSHARE_PARK=1. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "outside.h"
 #include "parked.h"
 
 enum { OTHERS = 12 };
 #define FILLED (8 * MIB)
 
 static int to_child[2], to_parent[2];
+static suseconds_t beats; /* the opener has a signal each so many microseconds, and its parent stands still meanwhile; 0: none */
+
+static void beat(int number)
+{
+	(void)number;
+}
+
+static void begin_beats(void)
+{
+	struct itimerval timer = {{0, beats}, {0, beats}};
+	struct sigaction action = {.sa_handler = beat, .sa_flags = SA_RESTART};
+
+	EXPECT(!sigaction(SIGALRM, &action, NULL) && !setitimer(ITIMER_REAL, &timer, NULL));
+}
+
+static void parent_stands_still(void)
+{
+	pid_t parent = getppid();
+
+	if (!fork()) {
+		usleep(400000);
+		_exit(kill(parent, SIGCONT));
+	}
+	EXPECT(!kill(parent, SIGSTOP));
+	usleep(100000); /* until all its threads do */
+}
 
 /* The process that opens what it is told, and reads it. It begins before there is a context. */
 static pid_t opener(void)
@@ -34,6 +63,10 @@ static pid_t opener(void)
 	client_start(0);
 	settled();
 	while (read(to_child[0], &handle, sizeof(handle)) == sizeof(handle)) {
+		if (beats) {
+			parent_stands_still();
+			begin_beats();
+		}
 		CHECK(cuIpcOpenMemHandle_v2(&at, handle, 1));
 		EXPECT(filled(at, FILLED, 7));
 		CHECK(cuIpcCloseMemHandle(at));
@@ -159,6 +192,125 @@ static void few(void)
 	ended(child);
 }
 
+/* The one who opens has signals all the while. */
+static void signals(void)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr at;
+	pid_t child;
+
+	beats = 200;
+	child = opener();
+	client_start(0);
+	CHECK(cuMemAlloc_v2(&at, FILLED));
+	fill(at, FILLED, 7);
+	CHECK(cuIpcGetMemHandle(&handle, at));
+	opened(&handle);
+	ended(child);
+}
+
+/* What a handle says, as far as strangers have it. */
+struct ticket {
+	char mark[8];
+	uint64_t secret, id, size, name;
+	int32_t pid;
+};
+
+static socklen_t address_of(struct sockaddr_un *address, int pid, uint64_t name)
+{
+	*address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+			   snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "detshare-ipc-%d-%016llx", pid,
+				    (unsigned long long)name));
+}
+
+/* What this process answers to who says that at its socket. */
+static ssize_t said(uint64_t name, const void *message, size_t size)
+{
+	struct timeval patience = {.tv_sec = 20};
+	struct sockaddr_un address;
+	socklen_t length = address_of(&address, getpid(), name);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	unsigned int count;
+	ssize_t got;
+
+	EXPECT(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)));
+	EXPECT(!connect(fd, (void *)&address, length) && send(fd, message, size, 0) == (ssize_t)size);
+	got = recv(fd, &count, sizeof(count), 0);
+	EXPECT(got >= 0 && !close(fd));
+	return got;
+}
+
+/* Who shares its network sees its sockets' names in /proc/net/unix, and guesses the numbers of its allocations. */
+static void listed(void)
+{
+	FILE *list;
+	char line[512], wanted[64];
+	unsigned long long name = 0;
+	CUipcMemHandle handle;
+	struct ticket ticket;
+	CUdeviceptr at;
+
+	client_start(0);
+	CHECK(cuMemAlloc_v2(&at, FILLED));
+	CHECK(cuIpcGetMemHandle(&handle, at));
+	snprintf(wanted, sizeof(wanted), "@detshare-ipc-%d-", (int)getpid());
+	list = fopen("/proc/net/unix", "r");
+	while (fgets(line, sizeof(line), list))
+		if (strstr(line, wanted))
+			name = strtoull(strstr(line, wanted) + strlen(wanted), NULL, 16);
+	fclose(list);
+	EXPECT(name);
+	memcpy(&ticket, &handle, sizeof(ticket));
+	EXPECT(said(name, &handle, sizeof(handle)) == sizeof(unsigned int));
+	ticket.secret = name;
+	EXPECT(said(name, &ticket, sizeof(ticket)) == 0);
+}
+
+/* Sends twelve descriptors with a message that is none of ours, to each who asks. */
+static void *lie(void *listener)
+{
+	union {
+		char bytes[CMSG_SPACE(OTHERS * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec vector = {.iov_base = "x", .iov_len = 1};
+	struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+
+	*part = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(OTHERS * sizeof(int))};
+	memset(CMSG_DATA(part), 0, OTHERS * sizeof(int));
+	while (1) {
+		int socket = accept(*(int *)listener, NULL, NULL);
+
+		EXPECT(socket >= 0 && sendmsg(socket, &message, 0) == 1 && !close(socket));
+	}
+	return NULL;
+}
+
+/* It opens what a stranger named, who sends descriptors and no memory: it keeps none of them. */
+static void lies(void)
+{
+	struct ticket ticket = {.mark = "detshIP", .secret = 1, .id = 1, .size = FILLED, .name = 1, .pid = 1};
+	int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	struct sockaddr_un address;
+	socklen_t length = address_of(&address, ticket.pid, ticket.name);
+	CUipcMemHandle handle = {0};
+	unsigned int files;
+	pthread_t thread;
+	CUdeviceptr at;
+
+	ticket.mark[7] = 'C';
+	memcpy(&handle, &ticket, sizeof(ticket));
+	client_start(0);
+	EXPECT(!bind(listener, (void *)&address, length) && !listen(listener, 4));
+	EXPECT(!pthread_create(&thread, NULL, lie, &listener));
+	settled();
+	files = open_files();
+	EXPECT(cuIpcOpenMemHandle_v2(&at, handle, 1) == CUDA_ERROR_INVALID_HANDLE);
+	EXPECT(open_files() <= files + 1); /* the thread may not have closed its own */
+}
+
 /* What it has by the number of the file that the library wrote to stays as it is. */
 static void logs(void)
 {
@@ -215,7 +367,9 @@ static void stacks(void)
 
 int main(int count, char **words)
 {
-	static const struct parked_case cases[] = {{"closes", closes}, {"few", few}, {"logs", logs}, {"stacks", stacks}};
+	static const struct parked_case cases[] = {
+		{"closes", closes}, {"few", few}, {"logs", logs}, {"stacks", stacks}, {"signals", signals}, {"listed", listed}, {"lies", lies},
+	};
 
 	for (unsigned int n = 0; count == 2 && n < sizeof(cases) / sizeof(cases[0]); n++)
 		if (!strcmp(words[1], cases[n].name)) {

@@ -11,6 +11,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment
 #define ILLEGAL_ADDRESS 700
 #define LAUNCH_FAILED 719
 #define PIECE (32 * MIB)
+#define RELEASES 20000U
 
 static CUdeviceptr block;
 static CUstream stream;
@@ -271,6 +272,42 @@ static void pays_for_handles(void)
 	EXPECT(daemon_counters()->memory_used == 0);
 }
 
+static CUmemGenericAllocationHandle to_release;
+static pthread_barrier_t both;
+
+static void *releases(void *unused)
+{
+	for (unsigned int n = 0; n < RELEASES; n++) {
+		uint64_t until;
+
+		pthread_barrier_wait(&both);
+		for (until = client_ns() + n % 400 * 100; client_ns() < until;)
+			;
+		CHECK(cuMemRelease(to_release));
+		pthread_barrier_wait(&both);
+	}
+	return unused;
+}
+
+/* One thread releases a handle while another unmaps what it has: the memory goes once. */
+static void ends_at_both(void)
+{
+	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUdeviceptr base;
+	pthread_t thread;
+
+	CHECK(cuMemAddressReserve(&base, 2 * MIB, 0, 0, 0));
+	EXPECT(!pthread_barrier_init(&both, NULL, 2) && !pthread_create(&thread, NULL, releases, NULL));
+	for (unsigned int n = 0; n < RELEASES; n++) {
+		CHECK(cuMemCreate(&to_release, 2 * MIB, &prop, 0));
+		CHECK(cuMemMap(base, 2 * MIB, 0, to_release, 0));
+		pthread_barrier_wait(&both);
+		CHECK(cuMemUnmap(base, 2 * MIB));
+		pthread_barrier_wait(&both);
+	}
+	EXPECT(!pthread_join(thread, NULL));
+}
+
 /* Who asks about other memory, as threads that feed the program do all the time, wakes nobody. */
 static void asks_about_the_host(void)
 {
@@ -431,6 +468,7 @@ int main(int count, char **words)
 		{"nothing", takes_nothing},
 		{"peers", peers_meanwhile},
 		{"handles", pays_for_handles},
+		{"both", ends_at_both},
 		{"event", named_event},
 		{"gives-back", gives_back_beside_work},
 		{"host", asks_about_the_host},
