@@ -7,6 +7,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -62,16 +64,19 @@ def run(command: Sequence[Any], *, idle_s: float = IDLE_S, **named: Any) -> subp
     if named.pop("capture_output", False):
         named["stdout"] = named["stderr"] = subprocess.PIPE
     given = named.pop("input", None)
-    if given is not None:
-        named["stdin"] = subprocess.PIPE
-    with subprocess.Popen(command, **named) as process:
+    with ExitStack() as kept:
+        if given is not None:
+            # by a file: of a pipe, communicate() writes no more once it was interrupted
+            named["stdin"] = kept.enter_context(TemporaryFile("w+" if isinstance(given, str) else "w+b"))
+            named["stdin"].write(given)
+            named["stdin"].seek(0)
+        process = kept.enter_context(subprocess.Popen(command, **named))
         patience = Patience(idle_s)
         while True:
             try:
-                out, err = process.communicate(given, timeout=0.25)
+                out, err = process.communicate(timeout=0.25)
                 break
             except subprocess.TimeoutExpired:
-                given = None
                 if why := patience.spent():
                     process.kill()
                     raise AssertionError(f"{command} {why}") from None

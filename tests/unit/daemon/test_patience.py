@@ -156,6 +156,12 @@ def test_a_command_of_a_test_gives_what_subprocess_gives_and_one_that_hangs_fail
         waiting.run([sys.executable, "-c", "import time; time.sleep(3600)"], idle_s=1)
 
 
+def test_a_long_input_reaches_who_reads_it_late() -> None:
+    code = "import sys, time; time.sleep(0.6); print(len(sys.stdin.buffer.read()))"
+    done = waiting.run([sys.executable, "-c", code], capture_output=True, input=bytes(1 << 20), idle_s=5.0)
+    assert int(done.stdout) == 1 << 20
+
+
 def test_what_a_block_slept_is_told_from_what_it_worked() -> None:
     begun_at = time.monotonic()
     with waiting.Slept() as slept:
