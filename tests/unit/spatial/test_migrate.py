@@ -152,6 +152,7 @@ def test_where_the_other_gpu_has_no_room_it_comes_back(machine: TwoGpus, left: i
 
 def test_the_spatial_lane_is_refused(machine: TwoGpus) -> None:
     program = machine.run(*SPATIAL)
+    until(lambda: machine.seen(program.pid).get("gpus"))
     changed, skipped = machine.verb("migrate", program.pid, gpu="1")
     assert not changed
     assert "it is in the spatial lane" in skipped[0]["reason"]
