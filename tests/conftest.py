@@ -19,6 +19,11 @@ if os.environ.get("DETSHARE_TESTS_WITHOUT_HYPOTHESIS") != "1":
     settings.load_profile("detshare")
 
 
+BEGIN_UNTIL = "DETSHARE_TESTS_BEGIN_UNTIL"
+"""environment: seconds since 1970; `.ci/run` sets it"""
+NO_TIME = "left out, no time left to begin"
+
+
 def _why_no_gpu() -> str | None:
     if not Path("/proc/driver/nvidia/version").exists():
         return "needs a GPU: no NVIDIA driver is loaded (/proc/driver/nvidia/version is not there)"
@@ -38,6 +43,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """`.ci/run` has so much time and no more: what was begun is ended, what was not is named."""
-    until = os.environ.get("DETSHARE_TESTS_BEGIN_UNTIL")  # seconds since 1970
+    until = os.environ.get(BEGIN_UNTIL)
     if until is not None and time.time() > float(until):
-        pytest.skip(f"left out, no time left to begin it: {item.nodeid}")
+        pytest.skip(f"{NO_TIME}: {item.nodeid}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from detshare.tools.vm.machine import CLOCK_JUMPED
+from tests.conftest import BEGIN_UNTIL, NO_TIME
 from tests.vm import order
 
 TOP = Path(__file__).resolve().parents[2]
@@ -94,7 +96,8 @@ def run_guest(
             errors="replace",
             check=False,
             cwd=cwd,
-            env={**os.environ, **(env or {})},
+            # a guest for several tests is ended once it is begun, unless its caller says otherwise
+            env={**{name: text for name, text in os.environ.items() if name != BEGIN_UNTIL}, **(env or {})},
         )
         # shown by pytest where the test fails
         print(done.stdout, end="")
@@ -199,14 +202,17 @@ def guest_pytest(vm: Callable[..., Completed]) -> Callable[..., Completed]:
     """guest_pytest("tests/vm/guest/test_x.py", "-k", "word", kernel=..., driver=..., ...): runs tests in one guest.
 
     Fails with the guest's output when one of them fails, when there is none, and on a fault in the kernel log.
-    `leaks`, for kernel="debug" only: looks for lost memory too.
+    Skips where some had no time left (tests/conftest.py). `leaks`, for kernel="debug" only: looks for lost memory too.
     """
 
-    def run(*tests: str | Path, leaks: bool = False, **named: Any) -> Completed:
+    def run(*tests: str | Path, leaks: bool = False, env: Mapping[str, str] | None = None, **named: Any) -> Completed:
         command = guest_words(*tests)
-        done = vm(f"{shlex.join(command)} && vm-leaks" if leaks else command, **named)
+        until = {name: os.environ[name] for name in (BEGIN_UNTIL,) if name in os.environ}
+        done = vm(f"{shlex.join(command)} && vm-leaks" if leaks else command, env={**until, **(env or {})}, **named)
         if done.returncode:
             pytest.fail(f"in the guest, exit code {done.returncode}:\n{done.stdout}\n{done.stderr}", pytrace=False)
+        if late := re.findall(rf"{NO_TIME}: (\S+)", done.stdout):
+            pytest.skip(f"{NO_TIME} {len(late)} of its tests, from {late[0]} on; the others passed")
         return done
 
     return run

@@ -34,6 +34,7 @@ BUSY = ("nvbackground", "--us", 2000, "--depth", 64)
 ENDLESS = ("nvbackground", "--endless")
 SHORT_US = 50  # less than a restore takes
 STALLS = 12
+SHORT_S = 0.04
 ENOUGH_US = 50_000  # of GPU time: more than anybody gets who is locked up, however slow the guest
 ALONE = os.environ.get("DETSHARE_ALONE") == "1"  # nothing runs beside this guest, so how much is got is judged too
 
@@ -302,10 +303,11 @@ def stalls() -> Play:
     yield {"clients": [rm.client]}
     while True:
         channel.release()
+        began = time.monotonic()
         channel.wait()
         time.sleep(0.01)
         channel.submit(bell, nvsim_work.ENDLESS)
-        yield {}
+        yield {"seconds": time.monotonic() - began}
 
 
 def test_a_stall_of_the_foreground_ends_no_windows(classes: genl.DetShare, worker: Workers, program: Programs) -> None:
@@ -314,17 +316,23 @@ def test_a_stall_of_the_foreground_ends_no_windows(classes: genl.DetShare, worke
     low, high = worker(*ENDLESS), program(stalls)
     join(classes, "low", low)
     classes.sched_set(high.pid, "high")
-    ended = 0
-    for _ in range(STALLS):
+    short, ended = 0, 0
+    for _ in range(10 * STALLS):
         until(lambda: turn(classes)["turn_mode"] == WINDOWS)
         time.sleep(0.3)
-        high.ask()
+        took = high.ask()["seconds"]
         end, seen = time.monotonic() + 0.3, set[int]()
         while time.monotonic() < end:
             seen.add(turn(classes)["turn_mode"])
             time.sleep(0.005)
-        ended += TURNS in seen
-    # on a slow processor one may be long enough for two measurements
+        # by its own clock: a longer one is a gap in two measurements, and ends windows by right
+        if took < SHORT_S:
+            short, ended = short + 1, ended + (TURNS in seen)
+        if short == STALLS:
+            break
+    else:
+        pytest.skip(f"the processor is too slow: {short} of {10 * STALLS} stalls were short")
+    # one of them may meet two measurements, or the quiet that another has left in one
     assert ended <= STALLS / 2
 
 
