@@ -60,6 +60,8 @@ void context_close(struct context *context)
 	clock_put(now);
 	peer_forget(context);
 	ipc_forget(context);
+	/* the addresses are the process's, and may be another's by now */
+	memory_unregister(context);
 	handle_kill(context);
 	for (struct stream *stream = context->streams; stream; stream = stream->next)
 		handle_kill(stream);

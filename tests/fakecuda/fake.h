@@ -132,6 +132,7 @@ CUresult memory_new(struct context *context, size_t size, enum memory_kind kind,
 struct memory *memory_add(struct context *context, CUdeviceptr base, size_t size, enum memory_kind kind);
 void memory_remove(struct memory *memory);
 void memory_end(struct context *group);
+void memory_unregister(struct context *group);
 bool memory_shared(void); /* another process has some, or could */
 struct memory *memory_find(CUdeviceptr address);
 void *memory_reach(struct context *context, CUdeviceptr address, size_t size, struct memory **memory);

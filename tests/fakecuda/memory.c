@@ -212,6 +212,13 @@ void memory_end(struct context *group)
 			ranges[i]->freed = true;
 }
 
+void memory_unregister(struct context *group)
+{
+	for (size_t i = count; i-- > 0;)
+		if (ranges[i]->group == group && ranges[i]->kind == MEMORY_REGISTERED)
+			memory_remove(ranges[i]);
+}
+
 bool memory_shared(void)
 {
 	for (size_t i = 0; i < count; i++)

@@ -275,3 +275,25 @@ TEST(access_to_another_device_is_given_once_and_ends_with_a_context)
 	IS(cuStreamSynchronize(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
 	VIOLATED(1, "not its context's");
 }
+
+TEST(a_registration_ends_with_its_context)
+{
+	static char page[4096] __attribute__((aligned(4096)));
+	CUcontext other;
+
+	start();
+	OK(cuMemHostRegister_v2(page, sizeof(page), 0));
+	/* the driver unregisters nothing for a context that is beyond repair */
+	fakecuda_break(0);
+	IS(cuMemHostUnregister(page), CUDA_ERROR_LAUNCH_FAILED);
+	OK(cuDevicePrimaryCtxReset_v2(0));
+	OK(cuDevicePrimaryCtxRetain(&primary, 0));
+	OK(cuCtxSetCurrent(primary));
+	IS(cuMemHostUnregister(page), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+	OK(cuCtxCreate_v2(&other, 0, 0));
+	OK(cuMemHostRegister_v2(page, sizeof(page), 0));
+	OK(cuCtxDestroy_v2(other));
+	OK(cuCtxSetCurrent(primary));
+	OK(cuMemHostRegister_v2(page, sizeof(page), 0));
+	OK(cuMemHostUnregister(page));
+}
