@@ -11,6 +11,7 @@
 
 #include "context.h"
 #include "entries.h"
+#include "fork.h"
 #include "log.h"
 
 /* driver address to wrapper; open addressing, filled once, when the driver's functions are known */
@@ -153,3 +154,14 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, c
 		swap_result(symbol, function);
 	return result;
 }
+
+/* What another thread had not filled is filled anew. */
+static void child(void)
+{
+	pthread_mutex_init(&mapping, NULL);
+	if (!atomic_load(&mapped))
+		memset(map, 0, sizeof(map));
+}
+
+static const struct ds_fork forks = { .child = child };
+DS_LIST_ADD(ds_forks, forks);

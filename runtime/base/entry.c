@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "entry.h"
+#include "fork.h"
 #include "log.h"
 
 struct ds_process ds_process = {.contexts = 1};
@@ -75,6 +76,7 @@ bool ds_load_present(int flags)
 
 	if (ready)
 		return true;
+	ds_fork_watch();
 	pthread_mutex_lock(&loading);
 	/* inside: the driver's own constructors look for symbols while we load it */
 	if (!inside && !filled()) {
@@ -107,3 +109,13 @@ void ds_load(void)
 	}
 	pthread_mutex_unlock(&loading);
 }
+
+/* What another thread had found is found anew. */
+static void child(void)
+{
+	loading = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+	inside = false;
+}
+
+static const struct ds_fork forks = { .child = child };
+DS_LIST_ADD(ds_forks, forks);

@@ -9,6 +9,7 @@
 
 #include "besides.h"
 #include "context.h"
+#include "fork.h"
 #include "home.h"
 #include "lifecycle.h"
 #include "log.h"
@@ -20,7 +21,6 @@
 #define CONTEXT_BYTES ((size_t)768 << 20)
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
-static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 
 static void at_exit(void)
 {
@@ -52,6 +52,9 @@ static void child(void)
 	ds_contexts_changed();
 }
 
+static const struct ds_fork forks = { .child = child };
+DS_LIST_ADD(ds_forks, forks);
+
 static void process_once_do(void)
 {
 	int version = 0;
@@ -61,11 +64,6 @@ static void process_once_do(void)
 		ds_context_unseen();
 	/* after the driver was loaded, so before its own exit handlers */
 	atexit(at_exit);
-}
-
-static void forks_once_do(void)
-{
-	pthread_atfork(NULL, NULL, child);
 }
 
 /* why this device stays native; NULL: nothing is missing */
@@ -102,7 +100,7 @@ static void aside(struct ds_device *device)
 static void ask_ahead(struct ds_device *device, CUdevice ordinal)
 {
 	/* before the first lock: another thread may fork while it is held */
-	pthread_once(&forks_once, forks_once_do);
+	ds_fork_watch();
 	ds_lock(device);
 	if (atomic_load(&device->state) == DS_DEVICE_UNKNOWN) {
 		device->ordinal = ordinal;
@@ -155,7 +153,6 @@ static void attach_if_new(struct ds_device *device, CUdevice ordinal, CUcontext 
 	bool fresh = false;
 
 	pthread_once(&process_once, process_once_do);
-	pthread_once(&forks_once, forks_once_do);
 	ds_lock(device);
 	if (atomic_load(&device->state) == DS_DEVICE_UNKNOWN) {
 		device->ordinal = ordinal;

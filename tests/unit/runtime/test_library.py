@@ -162,6 +162,10 @@ def test_a_forked_child_takes_nothing_of_its_parent() -> None:
     good(run(program("forks")))
 
 
+def test_a_fork_beside_the_first_call_leaves_the_child_its_own() -> None:
+    good(run(program("forks_early")))
+
+
 @pytest.mark.parametrize(("when", "busy"), [("begun", "REGISTER"), ("begun", "GREEN"), ("later", "GRAPH")])
 def test_no_helper_is_inside_the_driver_when_the_program_ends(when: str, busy: str) -> None:
     good(run(program("quits"), when, **{f"FAKECUDA_{busy}_US": "100000"}))
