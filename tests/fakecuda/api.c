@@ -25,9 +25,16 @@ static void in_parent(void)
 static void in_child(void)
 {
 	pthread_mutex_init(&fake_lock, NULL);
+	if (!initialised)
+		return;
 	checkpoint_child();
-	if (initialised)
-		forked = true;
+	forked = true;
+}
+
+/* calls before cuInit() take the lock too */
+static __attribute__((constructor)) void watch_forks(void)
+{
+	pthread_atfork(before_fork, in_parent, in_child);
 }
 
 static void api_leave_how(unsigned int how)
@@ -118,7 +125,6 @@ EXPORT CUresult cuInit(unsigned int flags)
 		report_start();
 		devices_start();
 		engine_start();
-		pthread_atfork(before_fork, in_parent, in_child);
 	}
 	pthread_mutex_unlock(&fake_lock);
 	if (first) {
