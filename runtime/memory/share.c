@@ -2,38 +2,22 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "alloc.h"
 #include "context.h"
 #include "lifecycle.h"
-#include "log.h"
 #include "settle.h"
 #include "share.h"
+#include "ticket.h"
 
 #define POSIX_DESCRIPTOR 1
-#define PATIENCE_MS 5000
-#define BATCH 64 /* most descriptors in one message */
 #define SEND 4 /* so many are made at a time: either side may have few left */
-#define TRIES 3
-#define TRY_NS 10000000ULL
-
-/* What a handle says. The name of the socket can be read by who shares the network (/proc/net/unix), so it is not the secret. */
-struct ticket {
-	char mark[8];
-	uint64_t secret, id, size, name;
-	int32_t pid, pad;
-};
-_Static_assert(sizeof(struct ticket) <= sizeof(CUipcMemHandle), "a ticket fits into a handle");
-static const char mark[8] = "detshIPC";
 
 /* An allocation that may be opened. It keeps no descriptors: they are made for who asks, for large ones have more pieces than a process may have files. */
 struct share {
@@ -56,22 +40,10 @@ static bool ours(int fd)
 	return !fstat(fd, &now) && now.st_dev == listened.st_dev && now.st_ino == listened.st_ino;
 }
 
-static socklen_t address_of(struct sockaddr_un *address, const struct ticket *ticket)
-{
-	memset(address, 0, sizeof(*address));
-	address->sun_family = AF_UNIX;
-	/* an abstract name: the first byte is 0 */
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-			   snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "detshare-ipc-%d-%016llx", ticket->pid,
-				    (unsigned long long)ticket->name));
-}
-
-/* ---- who has it ---- */
-
 static bool send_some(int socket, const int *fds, unsigned int count)
 {
 	union {
-		char bytes[CMSG_SPACE(BATCH * sizeof(int))];
+		char bytes[CMSG_SPACE(DS_TICKET_BATCH * sizeof(int))];
 		struct cmsghdr align;
 	} control;
 	struct iovec vector = { .iov_base = &count, .iov_len = sizeof(count) };
@@ -79,7 +51,7 @@ static bool send_some(int socket, const int *fds, unsigned int count)
 		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = CMSG_SPACE(count * sizeof(int)),
 	};
 	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
-	uint64_t end = ds_now_ns() + PATIENCE_MS * 1000000ULL;
+	uint64_t end = ds_now_ns() + DS_TICKET_PATIENCE_MS * 1000000ULL;
 	ssize_t sent;
 
 	part->cmsg_level = SOL_SOCKET;
@@ -128,14 +100,14 @@ static void send_all(int socket, const struct ds_range *range)
 static void answer(int socket)
 {
 	struct pollfd pollfd = { .fd = socket, .events = POLLIN };
-	struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
+	struct timeval patience = { .tv_sec = DS_TICKET_PATIENCE_MS / 1000 };
 	socklen_t size = sizeof(struct ucred);
 	struct share *share;
-	struct ticket asked;
+	struct ds_ticket asked;
 	struct ucred who;
 
 	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) || (who.uid != geteuid() && who.uid != 0) ||
-	    setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) || poll(&pollfd, 1, PATIENCE_MS) != 1 ||
+	    setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) || poll(&pollfd, 1, DS_TICKET_PATIENCE_MS) != 1 ||
 	    recv(socket, &asked, sizeof(asked), 0) != sizeof(asked) || asked.secret != secret)
 		return;
 	pthread_mutex_lock(&lock);
@@ -149,9 +121,9 @@ static void answer(int socket)
 /* Under the lock, with the secret. */
 static bool listens_anew(void)
 {
-	struct ticket ticket = { .pid = getpid(), .name = name };
+	struct ds_ticket ticket = { .pid = getpid(), .name = name };
 	struct sockaddr_un address;
-	socklen_t length = address_of(&address, &ticket);
+	socklen_t length = ds_ticket_address(&address, &ticket);
 
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (listener >= 0 && !fstat(listener, &listened) && !bind(listener, (struct sockaddr *)&address, length) && !listen(listener, 16))
@@ -249,7 +221,7 @@ void ds_share_note(void)
 
 CUresult ds_share_name(struct ds_range *range, CUipcMemHandle *handle)
 {
-	struct ticket ticket = { .id = range->id, .size = range->size, .pid = getpid() };
+	struct ds_ticket ticket = { .id = range->id, .size = range->size, .pid = getpid(), .uid = geteuid() };
 	CUresult result = CUDA_SUCCESS;
 	struct share *share;
 
@@ -269,7 +241,7 @@ CUresult ds_share_name(struct ds_range *range, CUipcMemHandle *handle)
 	ticket.secret = secret;
 	ticket.name = name;
 	pthread_mutex_unlock(&lock);
-	memcpy(ticket.mark, mark, sizeof(mark));
+	memcpy(ticket.mark, ds_ticket_mark, sizeof(ticket.mark));
 	memset(handle, 0, sizeof(*handle));
 	memcpy(handle, &ticket, sizeof(ticket));
 	return result;
@@ -287,200 +259,6 @@ void ds_share_forget(const struct ds_range *range)
 		*link = gone->next;
 	pthread_mutex_unlock(&lock);
 	free(gone);
-}
-
-/* ---- who opens it ---- */
-
-bool ds_share_knows(const CUipcMemHandle *handle)
-{
-	return !memcmp(handle, mark, sizeof(mark));
-}
-
-static int ask(const struct ticket *ticket)
-{
-	struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
-	struct sockaddr_un address;
-	socklen_t length = address_of(&address, ticket);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return -1;
-	if (!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) &&
-	    !connect(fd, (struct sockaddr *)&address, length) &&
-	    send(fd, ticket, sizeof(*ticket), MSG_NOSIGNAL) == sizeof(*ticket))
-		return fd;
-	close(fd);
-	return -1;
-}
-
-/* The next descriptors; 0: there are none, or something is wrong. */
-static unsigned int receive(int socket, int *fds)
-{
-	union {
-		char bytes[CMSG_SPACE(BATCH * sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	unsigned int count = 0;
-	struct iovec vector = { .iov_base = &count, .iov_len = sizeof(count) };
-	struct msghdr message = {
-		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
-	};
-	uint64_t end = ds_now_ns() + PATIENCE_MS * 1000000ULL;
-	struct cmsghdr *part;
-	unsigned int came;
-	ssize_t got;
-
-	/* with a timeout, no signal handler of the program lets it go on by itself */
-	do {
-		got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-	} while (got < 0 && errno == EINTR && ds_now_ns() < end);
-	part = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
-	if (!part || part->cmsg_type != SCM_RIGHTS)
-		return 0;
-	came = (unsigned int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-	memcpy(fds, CMSG_DATA(part), came * sizeof(int));
-	if (got == sizeof(count) && came == count)
-		return came;
-	/* a limit of this process took some away, or it is none of ours who answers */
-	while (came)
-		close(fds[--came]);
-	return 0;
-}
-
-/* The next piece of the range, from a descriptor; it is closed. */
-static CUresult import(struct ds_range *range, int fd)
-{
-	size_t offset = range->count * DS_PIECE_BYTES, left = range->reserved - offset;
-	struct ds_piece *piece;
-	CUresult result;
-
-	piece = ds_piece_import(range->device, left < DS_PIECE_BYTES ? left : DS_PIECE_BYTES, fd, &result);
-	close(fd);
-	if (!piece)
-		return result;
-	range->pieces[range->count++] = piece;
-	piece->address = range->base + offset;
-	piece->reached = 1ULL << range->device->ordinal;
-	result = ds_piece_map(piece);
-	if (result == CUDA_SUCCESS)
-		piece->mappings = 1;
-	return result;
-}
-
-static CUresult import_all(struct ds_range *range, int socket, unsigned int pieces)
-{
-	CUresult result = CUDA_SUCCESS;
-	int fds[BATCH];
-
-	while (range->count < pieces && result == CUDA_SUCCESS) {
-		unsigned int came = receive(socket, fds), n;
-
-		if (!came)
-			result = CUDA_ERROR_INVALID_HANDLE;
-		for (n = 0; n < came; n++) {
-			if (result == CUDA_SUCCESS && range->count < pieces)
-				result = import(range, fds[n]);
-			else
-				close(fds[n]);
-		}
-	}
-	return result;
-}
-
-/* Once more, where the context has it already. */
-static bool open_again(const struct ticket *ticket, CUcontext context, CUdeviceptr *address)
-{
-	struct ds_range *range;
-	bool opened;
-
-	ds_range_hold();
-	for (range = ds_range_next(0); range; range = ds_range_next(range->base + 1))
-		if (range->opened && range->context == context && range->secret == ticket->secret && range->source == ticket->id)
-			break;
-	opened = range;
-	if (opened) {
-		range->opened++;
-		*address = range->base;
-	}
-	ds_range_let_go();
-	return opened;
-}
-
-CUresult ds_share_open(struct ds_device *device, CUcontext context, const CUipcMemHandle *handle, CUdeviceptr *address)
-{
-	struct ds_range *range;
-	struct ticket ticket;
-	unsigned int pieces;
-	CUresult result;
-	size_t reserved;
-	int socket;
-
-	memcpy(&ticket, handle, sizeof(ticket));
-	if (ticket.pid == getpid())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (open_again(&ticket, context, address))
-		return CUDA_SUCCESS;
-	reserved = (ticket.size + DS_GRAIN_BYTES - 1) & ~(DS_GRAIN_BYTES - 1);
-	pieces = (unsigned int)((reserved + DS_PIECE_BYTES - 1) / DS_PIECE_BYTES);
-	range = reserved ? ds_range_new(pieces) : NULL;
-	if (!range)
-		return CUDA_ERROR_INVALID_HANDLE;
-	range->size = ticket.size;
-	range->reserved = reserved;
-	range->device = device;
-	range->context = context;
-	range->opened = 1;
-	range->secret = ticket.secret;
-	range->source = ticket.id;
-	result = real->cuMemAddressReserve(&range->base, reserved, 0, 0, 0);
-	if (result != CUDA_SUCCESS) {
-		free(range);
-		return result;
-	}
-	result = CUDA_ERROR_INVALID_HANDLE;
-	/* again, where that program closed what it listened on, and listens anew now */
-	for (unsigned int n = 0; n < TRIES && result == CUDA_ERROR_INVALID_HANDLE && !range->count; n++) {
-		if (n)
-			ds_nap(TRY_NS);
-		socket = ask(&ticket);
-		if (socket < 0)
-			continue;
-		result = import_all(range, socket, pieces);
-		close(socket);
-	}
-	ds_range_hold();
-	if (result == CUDA_SUCCESS && open_again(&ticket, context, address)) {
-		/* another thread was sooner */
-		ds_alloc_unmake(range);
-	} else if (result == CUDA_SUCCESS && ds_range_add(range)) {
-		ds_share_note();
-		*address = range->base;
-	} else {
-		result = result ? result : CUDA_ERROR_OUT_OF_MEMORY;
-		ds_alloc_unmake(range);
-	}
-	ds_range_let_go();
-	return result;
-}
-
-CUresult ds_share_close(struct ds_range *range)
-{
-	CUresult result = CUDA_SUCCESS;
-	bool last;
-
-	ds_range_hold();
-	last = range->opened == 1;
-	/* who opens it from now on opens it anew */
-	if (last)
-		ds_range_remove(range);
-	else
-		range->opened--;
-	ds_range_let_go();
-	if (last)
-		result = ds_alloc_free(range);
-	if (last && result != CUDA_SUCCESS)
-		ds_range_add(range);
-	return result;
 }
 
 static void child(void)

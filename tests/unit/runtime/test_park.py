@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ def test_memory_leaves_and_comes_back(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", KINDS)
 def test_memory_is_what_it_would_be_without(case: str) -> None:
     good(run(program("parkable"), case, DETSHARE_PARK="1"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
+@pytest.mark.parametrize(("case", "uid"), [("steals", "65534"), ("steals", "0"), ("shares", "65534")])
+def test_memory_is_taken_from_the_user_who_shared_it(case: str, uid: str) -> None:
+    good(run(program("impostor"), case, uid, DETSHARE_PARK="1"))
 
 
 @pytest.mark.parametrize("case", SHUT)
