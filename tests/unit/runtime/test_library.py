@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from builds import ROOT, made
 from programs import DRIVER, LIBRARY, alone, good, program, run
 
+from tests import patience
 from tests.rest import after_first
 
 pytestmark = pytest.mark.e2e
@@ -28,6 +30,13 @@ def test_exports_all_that_is_wrapped_and_nothing_else() -> None:
     made("runtime")
     names = exported(LIBRARY)
     assert names - {"dlsym"} == set(WRAPPED)
+
+
+def test_its_sources_may_lie_in_any_folder_and_nobody_sees_in_which(tmp_path: Path) -> None:
+    top = tmp_path / "it's a\tfolder" / "runtime"
+    shutil.copytree(ROOT / "runtime", top, ignore=shutil.ignore_patterns("*.so", "detshare"))
+    patience.run(["make", "-s", "-C", str(top), "../build/runtime/base/log.o"], check=True)
+    assert b"folder" not in (top.parent / "build/runtime/base/log.o").read_bytes()
 
 
 @pytest.mark.rest
@@ -160,6 +169,10 @@ def test_a_handle_that_is_destroyed_under_a_launch_is_the_drivers_business() -> 
 
 def test_a_forked_child_takes_nothing_of_its_parent() -> None:
     good(run(program("forks")))
+
+
+def test_who_loads_it_at_run_time_cannot_unload_it() -> None:
+    good(run(program("unloads"), str(LIBRARY), preload="", DETSHARE_PARK="1"))
 
 
 def test_a_fork_beside_the_first_call_leaves_the_child_its_own() -> None:
