@@ -258,7 +258,8 @@ static CUresult copy(struct ds_device *device, const struct ds_stay *stay, bool 
 			if (result == CUDA_SUCCESS && ++queued % COPIES == 0)
 				result = real->cuStreamSynchronize(stay->stream);
 			board = ds_board_of(device);
-			if (result == CUDA_SUCCESS && away && board && atomic_load(&board->stopping))
+			/* its context ends, or the process: the memory goes with it */
+			if (result == CUDA_SUCCESS && away && (!board || atomic_load(&board->stopping)))
 				result = CUDA_ERROR_DEINITIALIZED;
 		}
 	}

@@ -15,7 +15,7 @@ from tests.rest import after_first
 
 pytestmark = pytest.mark.e2e
 
-WAYS = ("round", "wakes", "refused", "busy", "full", "held", "below", "ends")
+WAYS = ("round", "wakes", "refused", "busy", "full", "held", "below", "ends", "stops")
 SHUT = ("launch", "free", "release", "reset", "query", "destroy", "exit", "gives")
 KINDS = ("questions", "own", "foreign", "green", "shared")
 

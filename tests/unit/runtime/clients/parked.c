@@ -284,6 +284,32 @@ static void case_ends(void)
 	}
 }
 
+/* A context that ends stops the copies of a park: all that is theirs goes with it. Rounds, for all may be copied before this thread comes to end it. */
+static void case_stops(void)
+{
+	for (unsigned int round = 0; round < 5; round++) {
+		CUdeviceptr at;
+
+		CHECK(cuMemAlloc_v2(&at, 320 * MIB));
+		CHECK(cuMemsetD32_v2(at, 1, 80 * MIB));
+		EXPECT(park() == DS_PARK_OK && daemon_counters()->kept_bytes == 320 * MIB);
+		CHECK(cuMemsetD32_v2(at, 2, 80 * MIB));
+		daemon_park(true);
+		/* what is about to be copied is kept no longer */
+		while (__atomic_load_n(&daemon_counters()->kept_bytes, __ATOMIC_ACQUIRE))
+			usleep(100);
+		CHECK(cuDevicePrimaryCtxRelease_v2(0));
+		EXPECT(daemon_counters()->park_ack == daemon_policy()->park);
+		if (daemon_counters()->park_reason == DS_PARK_DRIVER)
+			return;
+		CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+		CHECK(cuCtxSetCurrent(context));
+		client_kernels();
+		settled();
+	}
+	EXPECT(!"it stopped");
+}
+
 static void case_off(void)
 {
 	CUdeviceptr at;
@@ -304,6 +330,7 @@ int main(int count, char **arguments)
 		{"held", case_held},
 		{"below", case_below},
 		{"ends", case_ends},
+		{"stops", case_stops},
 		{"off", case_off},
 	};
 
