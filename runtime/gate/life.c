@@ -82,12 +82,15 @@ static void leave_all(void)
 
 	/* the driver ends too, and is to be awake for that */
 	(void)real;
+	/* all of them first: what moves memory of one GPU may be another's poller */
+	for (n = 0; n < DS_MAX_DEVICES; n++)
+		if (ds_devices[n].board)
+			leave(ds_devices[n].board);
 	for (n = 0; n < DS_MAX_DEVICES; n++) {
 		struct ds_board *board = ds_devices[n].board;
 
 		if (!board)
 			continue;
-		leave(board);
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_sec++;
 		if (!pthread_mutex_timedlock(&board->driver, &until))
