@@ -84,8 +84,9 @@ fi
 here=$PWD/.venv
 if [[ -e .venv ]]; then
     prefix=$(.venv/bin/python -c 'import sys; print(sys.prefix)' 2>/dev/null || true)
-    shebang=$(head -n 1 .venv/bin/pip 2>/dev/null || true)
-    if [[ ! $prefix -ef $here || $shebang != "#!$here/bin/"* ]]; then
+    # a path that no first line can hold (a space, length) stands in the second one, quoted where it must be
+    shebang=$(head -n 2 .venv/bin/pip 2>/dev/null || true)
+    if [[ ! $prefix -ef $here || $shebang != @("#!"|*"exec' "|*"exec' \"")"$here/bin/"* ]]; then
         say "removing a .venv that does not work here"
         rm -rf .venv
     fi
@@ -99,8 +100,11 @@ say "installing DetShare (editable) and its development tools"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' ||
     die "pip could not install DetShare's dependencies" "check the network or pip's index (pip config list), then: make setup"
 # the test bed is no part of a wheel, so its command is none of the installed ones
+# for a shell and for Python, as pip's own: a first line holds no space and no long path
 cat >.venv/bin/detshare-vm <<EOF
-#!$PWD/.venv/bin/python
+#!/bin/sh
+'''exec' "$PWD/.venv/bin/python" "\$0" "\$@"
+' '''
 from detshare.tools.vm.cli import main
 main()
 EOF
