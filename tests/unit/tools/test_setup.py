@@ -64,7 +64,7 @@ def test_a_path_with_a_space_gets_commands_that_run_and_keeps_its_venv(checkout:
     # a .venv that was moved goes, whether a new one can be made or not
     moved = checkout.rename(checkout.with_name("folder of é"))
     without = moved / "python"
-    without.write_text(f"#!/bin/sh\n[ \"$2\" = venv ] && exit 1\nexec '{sys.executable}' \"$@\"\n")
+    without.write_text(f'#!/bin/sh\n[ "$2" = venv ] && exit 1\nexec \'{sys.executable}\' "$@"\n')
     without.chmod(0o755)
     assert "does not work here" in setup(moved, empty, str(without))
     assert not (moved / ".venv").exists()

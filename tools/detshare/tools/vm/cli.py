@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from detshare.ctl.core.options import Finite
 from detshare.tools.vm import builds, bytecode, cache, checkout, kernels, loads, machine, nvidia, toolchain
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.options import DRIVERS, ORDERS, Options
@@ -28,6 +29,15 @@ from detshare.tools.vm.say import be_quiet, say
 P = ParamSpec("P")
 R = TypeVar("R")
 _KERNELS = click.Choice(list(kernels.NAMES))
+
+
+class _Place(click.Path):
+    """A path. An empty word would be the folder that we are in: it is a variable that nobody set."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def _fails(function: Callable[P, R]) -> Callable[P, R]:
@@ -84,7 +94,7 @@ def _machine(function: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--recording",
                 metavar="TRACE",
-                type=click.Path(path_type=Path),
+                type=_Place(path_type=Path),
                 help="With --driver forward: answer from a recorded program; what it did not ask fails.",
             ),
             click.option("--load", is_flag=True, help="Build detshare.ko from the checkout and load it."),
@@ -108,19 +118,19 @@ def _machine(function: Callable[..., None]) -> Callable[..., None]:
                 "--mount",
                 metavar="DIR",
                 multiple=True,
-                type=click.Path(path_type=Path),
+                type=_Place(path_type=Path),
                 help="A folder that the guest may change for good, at the same path; may be repeated.",
             ),
             click.option(
                 "--disk",
                 metavar="IMAGE",
-                type=click.Path(path_type=Path),
+                type=_Place(path_type=Path),
                 help="An image with a file system; `vm-root CMD` in the guest runs CMD in it. It is not changed.",
             ),
             click.option("--mem", metavar="MIB", default=2048, show_default=True, help="RAM of the guest."),
             click.option("--cpus", metavar="N", default=2, show_default=True, help="CPUs of the guest."),
             click.option("--env", metavar="NAME[=VALUE]", multiple=True, help="One more variable for the command."),
-            click.option("--log", metavar="FILE", type=click.Path(path_type=Path), help="Write the kernel log here."),
+            click.option("--log", metavar="FILE", type=_Place(path_type=Path), help="Write the kernel log here."),
             click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
         )
     ):
@@ -296,7 +306,7 @@ def prepare(series: tuple[str, ...], names: tuple[str, ...], update: bool, as_js
 @click.option("--mem", metavar="MIB", default=4096, show_default=True, help="RAM of the guest.")
 @click.option("--cpus", metavar="N", default=4, show_default=True, help="CPUs of the guest.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
-@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("out", type=_Place(dir_okay=False, path_type=Path))
 @_fails
 def pack(kernel: str, mem: int, cpus: int, quiet: bool, out: Path) -> None:
     """Write OUT, a tar.xz with all that `run --driver forward --load` needs: QEMU, kernel, modules, helper, programs.
@@ -310,12 +320,17 @@ def pack(kernel: str, mem: int, cpus: int, quiet: bool, out: Path) -> None:
       (there) tar xf nvfwd.tar.xz && nvfwd/run --out first -- PACK/vectoradd
     """
     be_quiet(quiet)
+    Options((), memory=mem, cpus=cpus).check_hardware()
+    if not out.absolute().parent.is_dir():
+        raise VmError(f"write {out}", "there is no folder for it", "make the folder or name another file", usage=True)
     written = write_pack(out, kernels.kernel(kernel), mem, cpus)
     click.echo(f"{out}: {written} bytes")
 
 
 @vm.command()
-@click.option("--older-than", metavar="DAYS", type=float, help="Only module builds that nobody used for so long.")
+@click.option(
+    "--older-than", metavar="DAYS", type=Finite(min=0), help="Only module builds that nobody used for so long."
+)
 @_fails
 def clean(older_than: float | None) -> None:
     """Empty the cache: kernels, drivers, builds. Refused while another detshare-vm prepares something.

@@ -13,6 +13,10 @@ FORWARD = "forward"
 DRIVERS = ("sim", "nvidia-535", "nvidia-550", FORWARD, "none")
 ORDERS = ("driver-first", "module-first", "by-hand")
 MAX_GPUS = 4
+MEMORY = range(256, (1 << 20) + 1)
+"""MiB of RAM"""
+CPUS = range(1, 256)
+"""as many as QEMU's machine has without an interrupt remapper"""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,9 @@ class Options:
             raise VmError(
                 f"give the guest {self.gpus} GPUs", f"1 to {MAX_GPUS} can be had", "choose --gpus", usage=True
             )
+        self.check_hardware()
+        if not self.driver:
+            raise VmError("load a driver", "its name is empty", f"choose one of {', '.join(DRIVERS)}", usage=True)
         if self.driver not in DRIVERS and not Path(self.driver).is_dir():
             raise VmError(
                 f"load {self.driver}",
@@ -84,5 +91,19 @@ class Options:
             raise VmError("answer from a recording", "the driver is another", "add --driver forward", usage=True)
         if self.module_options and not self.load:
             raise VmError("give detshare.ko options", "the run does not load it", "add --load", usage=True)
-        if self.timeout <= 0:
+        if not self.timeout > 0:  # NaN neither
             raise VmError(f"stop after {self.timeout} s", "there is no time to run", "choose --timeout", usage=True)
+
+    def check_hardware(self) -> None:
+        """The part of check() that a packed guest has too."""
+        for option, given, can, what in (
+            ("--mem", self.memory, MEMORY, "MiB of RAM"),
+            ("--cpus", self.cpus, CPUS, "CPUs"),
+        ):
+            if given not in can:
+                raise VmError(
+                    f"give the guest {given} {what}",
+                    f"{can[0]} to {can[-1]} can be had",
+                    f"choose {option}",
+                    usage=True,
+                )
