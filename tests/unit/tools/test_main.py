@@ -60,3 +60,25 @@ def test_a_missing_package_is_named_with_the_next_step(monkeypatch: pytest.Monke
     assert answer.exit_code == 1
     assert "no_such_package_of_ours" in answer.output
     assert "[bench]" in answer.output
+
+
+@pytest.mark.parametrize("buffered", [[], ["-u"]])
+@pytest.mark.parametrize("words", [["--help"], ["results", "check"]])
+def test_a_full_disk_is_told_in_words(monkeypatch: pytest.MonkeyPatch, words: list[str], buffered: list[str]) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    command = [sys.executable, *buffered, "-c", "from detshare.tools.main import main; main()", *words]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("detshare: write the answer: standard output takes nothing more (No space left")
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_an_error_of_a_file_is_not_told_as_one_of_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(main, "detshare", fail)
+    with pytest.raises(OSError, match="No space"):
+        main.main()

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import click
 
 from detshare.ctl.core.options import Finite
+from detshare.tools.main import written
 from detshare.tools.vm import builds, bytecode, cache, checkout, kernels, loads, machine, nvidia, toolchain
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.options import DRIVERS, ORDERS, Options
@@ -53,6 +54,7 @@ def _fails(function: Callable[P, R]) -> Callable[P, R]:
         except BrokenPipeError:
             raise
         except OSError as error:
+            written("detshare-vm")
             click.echo(f"detshare-vm: {error}\nnext: check the free space and the rights of {cache.root()}", err=True)
             sys.exit(1)
 
@@ -347,12 +349,31 @@ def _stop(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
+def hold_standard_streams() -> None:
+    """Open those that are closed, or files of the cache take their numbers and QEMU and apt write into them.
+
+    What is written to standard output then fails, as it should; what is said goes nowhere.
+    """
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, flags), True)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - as long as the process
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def main() -> None:
     """The console script."""
+    hold_standard_streams()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
-        vm(prog_name="detshare-vm", standalone_mode=True)
+        try:
+            vm(prog_name="detshare-vm", standalone_mode=True)
+        finally:
+            written("detshare-vm")
     except BrokenPipeError:
         # nobody reads what the guest says any more; the guest is ended already
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
