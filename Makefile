@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PARTS := ctl runtime ebpf tools
 # as the tools find it; what mypy knows of files outlives a clone, it is held against their content
-CACHE := $(or $(DETSHARE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/detshare)
+CACHE := $(or $(DETSHARE_CACHE),$(or $(XDG_CACHE_HOME),$(or $(HOME),$(shell echo ~))/.cache)/detshare)
 
 # A .venv holds absolute paths: one that was made for another folder is made again.
 ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))

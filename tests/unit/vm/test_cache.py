@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pwd
 import subprocess
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from detshare.tools.vm import cache
+from detshare.tools.vm.checkout import TOP
 from detshare.tools.vm.errors import VmError
 from tests.patience import LONG_S
 
@@ -148,3 +150,36 @@ def test_a_cache_where_make_cannot_work_is_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(VmError, match="space") as error:
         cache.root()
     assert error.value.usage
+
+
+@pytest.mark.parametrize("home", [None, ""])
+def test_without_a_home_the_cache_lies_in_that_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str | None
+) -> None:
+    for name in ("DETSHARE_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    entry = pwd.struct_passwd(("me", "x", 1, 1, "", str(tmp_path / "me"), "/bin/sh"))
+    monkeypatch.setattr(cache.pwd, "getpwuid", lambda _: entry)
+    assert cache.root() == tmp_path / "me/.cache/detshare"
+
+
+def test_a_user_without_an_entry_is_told_to_name_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DETSHARE_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def absent(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(cache.pwd, "getpwuid", absent)
+    with pytest.raises(VmError, match="set DETSHARE_CACHE"):
+        cache.root()
+
+
+def test_make_finds_the_same_cache_without_a_home() -> None:
+    environment = {name: os.environ[name] for name in ("PATH",)}
+    words = ["make", "-n", "-C", str(TOP), "lint-python"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    assert f'MYPY_CACHE_DIR="{home}/.cache/detshare/mypy"' in done.stdout

@@ -293,3 +293,13 @@ def test_guests_are_not_started_by_importing_the_package() -> None:
     code = "import sys, detshare.tools.vm.cli; print('rich' in sys.modules)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    done = CliRunner().invoke(vm, ["run", "--", "true"])
+    assert done.exit_code == 1
+    assert "the folder that you are in is gone\nnext: cd" in done.output

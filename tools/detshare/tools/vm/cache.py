@@ -13,6 +13,7 @@ import fcntl
 import glob
 import hashlib
 import os
+import pwd
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,11 +27,19 @@ _USERS = "running guests"
 PARTS = ("apt", "emulator", "kernel", "driver", "build", "boot", "monitor", "root", "lock")
 
 
+def _home() -> str:
+    """$HOME, else what the system says; a container's user may have neither."""
+    try:
+        return os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError as error:
+        stopped = f"HOME is not set, and user {os.getuid()} has no home folder"
+        raise VmError("find the cache folder", stopped, "set DETSHARE_CACHE to a folder of yours") from error
+
+
 def root() -> Path:
     """$DETSHARE_CACHE, else ~/.cache/detshare; made when it is missing."""
     told = os.environ.get("DETSHARE_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = (Path(told) if told else Path(base) / "detshare").absolute()
+    folder = Path(told or f"{os.environ.get('XDG_CACHE_HOME') or f'{_home()}/.cache'}/detshare").absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -19,6 +19,16 @@ CPUS = range(1, 256)
 """as many as QEMU's machine has without an interrupt remapper"""
 
 
+def here() -> Path:
+    """The folder that we are in: the command's, too."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise VmError(
+            "start in this folder", "the folder that you are in is gone", "cd to one that is there"
+        ) from error
+
+
 @dataclass(frozen=True)
 class Options:
     """Everything about one run. Times in seconds, memory in MiB.
@@ -45,7 +55,7 @@ class Options:
     timeout: float = 600.0
     memory: int = 2048
     cpus: int = 2
-    cwd: Path = field(default_factory=Path.cwd)
+    cwd: Path = field(default_factory=here)
     environment: tuple[tuple[str, str], ...] = ()
     driver_options: tuple[str, ...] = ()
     module_options: tuple[str, ...] = ()
