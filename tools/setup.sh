@@ -3,6 +3,7 @@
 # Makes .venv in the checkout with DetShare installed in it, editable, with its development tools.
 # System packages that are missing are installed by apt where we may. Called by `make setup`; safe to run again.
 set -euo pipefail
+unset CDPATH  # tools/.. would be looked for there first
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 say() { printf 'setup: %s\n' "$*" >&2; }

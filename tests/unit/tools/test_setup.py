@@ -19,7 +19,7 @@ def setup(top: Path, empty: Path, python: str = sys.executable) -> str:
     """What it says; with a pip that installs nothing, for DetShare is found by PYTHONPATH."""
     parts = (empty, TOP / "ctl", Path(sysconfig.get_path("purelib")))
     told = {**os.environ, "PYTHON": python, "PYTHONPATH": os.pathsep.join(map(str, parts))}
-    done = subprocess.run([top / "tools/setup.sh"], env=told, capture_output=True, text=True, check=False)
+    done = subprocess.run(["tools/setup.sh"], cwd=top, env=told, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == (python == sys.executable), done.stderr
     return done.stderr
 
@@ -43,6 +43,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(commands))
     top = tmp_path / "a folder of é"
     (top / "tools").mkdir(parents=True)
+    # as make calls it, by a relative path, where cd looks in other places first
+    (tmp_path / "elsewhere/tools").mkdir(parents=True)
+    monkeypatch.setenv("CDPATH", str(tmp_path / "elsewhere"))
     shutil.copy2(TOP / "tools/setup.sh", top / "tools")
     return top
 
