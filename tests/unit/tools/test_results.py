@@ -313,3 +313,14 @@ def test_command_line_tables_then_checks(tmp_path: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert results.main(["table", str(tmp_path)]) == 1
     assert "proof is 'hope'" in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(what: str, folder: Path) -> None:
+        raise OSError(30, "Read-only file system", str(folder / "README.md"))
+
+    monkeypatch.setattr(results, "_write_pages", refuse)
+    assert results.main(["table", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"{tmp_path}/README.md cannot be written (Read-only file system)\n"

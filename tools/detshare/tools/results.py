@@ -445,6 +445,11 @@ def main(arguments: list[str]) -> int:
     except ResultError as error:
         print(error, file=sys.stderr)
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{error.filename} cannot be written ({error.strerror})", file=sys.stderr)
+        return 1
     return 0
 
 
