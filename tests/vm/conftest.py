@@ -197,6 +197,12 @@ def guest_words(*tests: str | Path) -> list[str]:
     return [*lean, *_pytest_words(list(map(str, tests)))]
 
 
+def left_out(output: str) -> str | None:
+    """What a guest that passed had no time for, by the output of its tests (tests/conftest.py)."""
+    late = re.findall(rf"{NO_TIME}: (\S+)", output)
+    return f"{NO_TIME}: {len(late)} of its tests, from {late[0]} on; the others passed" if late else None
+
+
 @pytest.fixture
 def guest_pytest(vm: Callable[..., Completed]) -> Callable[..., Completed]:
     """guest_pytest("tests/vm/guest/test_x.py", "-k", "word", kernel=..., driver=..., ...): runs tests in one guest.
@@ -211,8 +217,8 @@ def guest_pytest(vm: Callable[..., Completed]) -> Callable[..., Completed]:
         done = vm(f"{shlex.join(command)} && vm-leaks" if leaks else command, env={**until, **(env or {})}, **named)
         if done.returncode:
             pytest.fail(f"in the guest, exit code {done.returncode}:\n{done.stdout}\n{done.stderr}", pytrace=False)
-        if late := re.findall(rf"{NO_TIME}: (\S+)", done.stdout):
-            pytest.skip(f"{NO_TIME} {len(late)} of its tests, from {late[0]} on; the others passed")
+        if late := left_out(done.stdout):
+            pytest.skip(late)
         return done
 
     return run
