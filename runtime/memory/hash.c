@@ -6,13 +6,20 @@
 /* word w of lane t at [w][t]: compilers make vectors of that */
 typedef uint32_t ds_lanes[4][DS_HASH_LANES];
 
+/* gcc makes vectors of loops from there on, clang always */
+#ifdef __clang__
+#define VECTORS
+#else
+#define VECTORS __attribute__((optimize("O3")))
+#endif
+
 static inline uint32_t left(uint32_t word, unsigned int bits)
 {
 	return word << bits | word >> (32 - bits);
 }
 
 /* of lane t of the first `count` */
-__attribute__((optimize("O3"))) static void mix(ds_lanes s, unsigned int count)
+VECTORS static void mix(ds_lanes s, unsigned int count)
 {
 	for (unsigned int t = 0; t < count; t++) {
 		uint32_t a = s[0][t], b = s[1][t], c = s[2][t], d = s[3][t];
@@ -27,7 +34,7 @@ __attribute__((optimize("O3"))) static void mix(ds_lanes s, unsigned int count)
 	}
 }
 
-__attribute__((optimize("O3"))) static void take(ds_lanes s, const uint32_t *row)
+VECTORS static void take(ds_lanes s, const uint32_t *row)
 {
 	for (unsigned int t = 0; t < DS_HASH_LANES; t++)
 		for (unsigned int w = 0; w < 4; w++)
