@@ -8,9 +8,9 @@ typedef uint32_t ds_lanes[4][DS_HASH_LANES];
 
 /* gcc makes vectors of loops from there on, clang always */
 #ifdef __clang__
-#define VECTORS
+#define VECTOR_LOOPS
 #else
-#define VECTORS __attribute__((optimize("O3")))
+#define VECTOR_LOOPS __attribute__((optimize("O3")))
 #endif
 
 static inline uint32_t left(uint32_t word, unsigned int bits)
@@ -19,7 +19,7 @@ static inline uint32_t left(uint32_t word, unsigned int bits)
 }
 
 /* of lane t of the first `count` */
-VECTORS static void mix(ds_lanes s, unsigned int count)
+VECTOR_LOOPS static void mix(ds_lanes s, unsigned int count)
 {
 	for (unsigned int t = 0; t < count; t++) {
 		uint32_t a = s[0][t], b = s[1][t], c = s[2][t], d = s[3][t];
@@ -34,7 +34,7 @@ VECTORS static void mix(ds_lanes s, unsigned int count)
 	}
 }
 
-VECTORS static void take(ds_lanes s, const uint32_t *row)
+VECTOR_LOOPS static void take(ds_lanes s, const uint32_t *row)
 {
 	for (unsigned int t = 0; t < DS_HASH_LANES; t++)
 		for (unsigned int w = 0; w < 4; w++)
