@@ -19,7 +19,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 PARTS = ("ctl", "runtime", "ebpf")
-COMMAND = {"__init__", "main", "output"}
+COMMAND = {"__init__", "main"}
 """what of detshare.tools is product"""
 
 
