@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Every way in which a program comes to hold GPU memory. */
 #include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -119,7 +121,14 @@ static u32 legacy(struct nv_program *program, u64 size, u64 *granted)
 	return status;
 }
 
-/* The compat entry of the driver: a 32-bit system call, which a 64-bit program can make too. */
+static sigjmp_buf no_32_bit;
+
+static void fault(int signal)
+{
+	siglongjmp(no_32_bit, signal);
+}
+
+/* The compat entry of the driver: a 32-bit system call, which a 64-bit program can make too. A kernel without them faults. */
 static int ioctl32(int fd, u32 request, void *block)
 {
 	long done = 54; /* ioctl */
@@ -135,13 +144,18 @@ static u32 compat(struct nv_program *program, u64 size, u64 *granted)
 {
 	const struct rm_abi *abi = program->nv.abi;
 	u32 handle = nv_next_handle(&program->nv), status;
-	u8 *low = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT,
-		       -1, 0);
-	u8 *params = low + 4096;
+	u8 *const low = mmap(NULL, 8192, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+	u8 *const params = low + 4096;
 	int done;
 
 	if (low == MAP_FAILED)
 		return NV_ERRNO(errno);
+	if (sigsetjmp(no_32_bit, 1)) {
+		signal(SIGSEGV, SIG_DFL);
+		munmap(low, 8192);
+		return SKIPPED;
+	}
 	rm_put32(low, abi->nvos64.hRoot, program->client);
 	rm_put32(low, abi->nvos64.hObjectParent, program->device);
 	rm_put32(low, abi->nvos64.hObjectNew, handle);
@@ -150,10 +164,12 @@ static u32 compat(struct nv_program *program, u64 size, u64 *granted)
 	rm_put32(params, abi->memory.owner, program->client);
 	rm_put32(params, abi->memory.flags, 0x1c101);
 	rm_put64(params, abi->memory.size, size);
+	signal(SIGSEGV, fault);
 	done = ioctl32(
 		program->nv.ctl,
 		_IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, NV_ESC_RM_ALLOC, abi->nvos64.len),
 		low);
+	signal(SIGSEGV, SIG_DFL);
 	status = done < 0 ? done == -ENOSYS ? SKIPPED : NV_ERRNO(-done)
 			  : rm_get32(low, abi->nvos64.status);
 	if (!status) {
