@@ -2,6 +2,7 @@
 /*
  * A process that does system calls on request: open, close, ioctl, fork, pidfd_getfd. A test is its puppeteer, over a UNIX socket
  * in the abstract namespace whose name is in PUPPET. So the test's programs are real ones, with descriptors of their own.
+ * Its process has the number that is in PUPPET_PID, if that is given.
  *
  * A request is a header and two blocks. For an ioctl the first is the driver's outer block, the second what a pointer at
  * byte `at` of the first points to (at 0xffffffff: nothing). The answer is a header (result or -errno, lengths) and the
@@ -10,6 +11,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -114,9 +116,22 @@ static int run(int *sock, const struct request *ask, char *outer, char *nested)
 	}
 }
 
+/* Ends this process, whose place one with that number takes: the puppeteer's child, too. Needs root, and a free number. */
+static void become(const char *number)
+{
+	pid_t pid = atoi(number);
+	struct clone_args args = { .flags = CLONE_PARENT, .set_tid = (uintptr_t)&pid, .set_tid_size = 1 };
+	long made = syscall(SYS_clone3, &args, sizeof(args));
+
+	if (made < 0)
+		fprintf(stderr, "ctl_puppet: no process with the number %s: %s\n", number, strerror(errno));
+	if (made)
+		_exit(made < 0);
+}
+
 int main(void)
 {
-	const char *name = getenv("PUPPET");
+	const char *name = getenv("PUPPET"), *number = getenv("PUPPET_PID");
 	char *outer = calloc(1, MOST + 1), *nested = calloc(1, MOST);
 	struct request ask;
 	struct answer answer;
@@ -126,6 +141,8 @@ int main(void)
 		fputs("ctl_puppet: started by a test only (PUPPET names its socket)\n", stderr);
 		return 2;
 	}
+	if (number)
+		become(number);
 	sock = join(name);
 	if (sock < 0) {
 		perror("ctl_puppet: connect");

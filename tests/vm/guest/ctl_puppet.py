@@ -9,7 +9,6 @@ import signal
 import socket
 import struct
 import subprocess
-from pathlib import Path
 
 _REQUEST = struct.Struct("=6I")
 _ANSWER = struct.Struct("=iII")
@@ -34,19 +33,14 @@ class Puppet:
     @classmethod
     def start(cls, command: str, pid: int | None = None) -> Puppet:
         """A process whose command line is `command`; with `pid`, under that number, which must be free."""
-        for _ in range(20):
-            with _Door() as door:
-                if pid is not None:
-                    Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
-                child = subprocess.Popen(
-                    command.split(), executable=cls.binary(), env={"PUPPET": door.name}, close_fds=True
-                )
-                if pid not in (None, child.pid):
-                    child.kill()
-                    child.wait()
-                    continue
+        with _Door() as door:
+            env = {"PUPPET": door.name} | ({} if pid is None else {"PUPPET_PID": str(pid)})
+            child = subprocess.Popen(command.split(), executable=cls.binary(), env=env, close_fds=True)
+            if pid is None:
                 return cls(child.pid, door.accept(), child)
-        raise RuntimeError(f"no process could be started as PID {pid}")
+            if child.wait():
+                raise RuntimeError(f"no process could be started as PID {pid}")
+            return cls(pid, door.accept(), None)
 
     def _ask(
         self, op: int, fd: int = 0, number: int = 0, outer: bytes = b"", nested: bytes = b"", at: int | None = None
