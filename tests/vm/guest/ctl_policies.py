@@ -65,7 +65,7 @@ def test_what_a_policy_decides_are_the_kernels_rows(daemon: Daemon, worker: Work
 
     done("policy", "set", "strict")
     until(lambda: turned() == ["normal", "low", "idle"])
-    assert progress(one) > 50_000, "nobody else wants the GPU"
+    until(lambda: progress(one) > 50_000)  # nobody else wants the GPU
 
     short = policy(tmp_path, "short", "Slice(tenant, 500.0, 0, 'others are in a hurry')")
     done("policy", "set", short)
@@ -85,7 +85,7 @@ def test_what_a_policy_decides_are_the_kernels_rows(daemon: Daemon, worker: Work
 
     daemon.end(signal.SIGKILL)
     until(lambda: not held())
-    assert progress(one) > 50_000
+    until(lambda: progress(one) > 50_000)
     assert setting(one) == (500, 0), "the kernel's, whoever dies"
     again = Daemon()
     try:
@@ -96,7 +96,7 @@ def test_what_a_policy_decides_are_the_kernels_rows(daemon: Daemon, worker: Work
         assert decided(one)["Slice"] == mine
         done("policy", "set", "static")
         until(lambda: not held() and setting(one) == FOUND)
-        assert progress(one) > 50_000
+        until(lambda: progress(one) > 50_000)
         launches_are_heard_at_once(worker("nvlatency", "--period-ms", 200, "--quiet"), tmp_path)
     finally:
         again.end()
