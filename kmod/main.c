@@ -20,7 +20,6 @@
 #include "runq.h"
 #include "lease.h"
 #include "limit.h"
-#include "memref.h"
 #include "power.h"
 #include "raw.h"
 #include "rmcall.h"
@@ -49,8 +48,7 @@ static const struct part {
 	{ ds_groups_init, NULL },
 	{ NULL, ds_client_exit },		/* files, clients, vCtxs */
 	{ NULL, ds_uvm_exit },			/* managed memory */
-	{ ds_memref_init, ds_memref_exit },		/* memory that lives on without a handle */
-	{ NULL, ds_dups_forget },
+	{ NULL, ds_dups_forget },		/* memory that lives on without a handle */
 	{ ds_doorbell_init, ds_doorbell_exit },	/* doorbells */
 	{ ds_userd_init, ds_userd_exit },	/* what channels say of themselves */
 	{ ds_rmcall_init, ds_rmcall_exit },	/* questions to the driver */

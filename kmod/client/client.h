@@ -60,6 +60,7 @@ struct ds_file {
 	struct mutex order;
 	struct list_head clients;	/* ds_client.in_file; guarded by order and ds_clients_lock */
 	struct ds_exports exports;
+	atomic_t landed;	/* memref.c's of its clients, to be looked at by who has the order */
 	/* The file that the driver takes in the place of this one (binding.h), held; set once, guarded by order. */
 	struct ds_file *bound;
 	bool asked;		/* the driver has said whether it is bound; guarded by order */

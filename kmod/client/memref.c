@@ -3,7 +3,6 @@
 #include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/slab.h>
-#include <linux/workqueue.h>
 
 #include "client.h"
 #include "memref.h"
@@ -26,22 +25,19 @@ struct stake {
 };
 
 struct ds_memref {
-	refcount_t refs;	/* the owner's, and the worker's */
 	struct mutex lock;
 	struct list_head stakes;
-	bool dropped;		/* nothing more is held */
 	/* in flight: */
-	struct list_head link;	/* client->memrefs; guarded by client->tree */
+	struct list_head link;	/* client->memrefs, those that have landed first; guarded by client->tree */
 	struct ds_client *client;	/* read under ds_clients_lock; NULL: not in flight */
 	u32 handle;
 	bool odd;		/* what the handle names now may be something else than the driver found */
-	struct work_struct work;
+	bool landed;		/* counted in file->landed; guarded by client->tree */
 };
 
 static LIST_HEAD(residuals);
 static DEFINE_MUTEX(residuals_lock);	/* above the core's mutex only */
 static atomic_t memref_count;
-static struct workqueue_struct *queue;
 
 /* ---- residuals ------------------------------------------------------------- */
 
@@ -193,27 +189,21 @@ static void release_stakes(struct list_head *stakes)
 
 /* ---- memrefs ------------------------------------------------------------------ */
 
-static void look_again(struct work_struct *work);
-
 static struct ds_memref *make_memref(void)
 {
 	struct ds_memref *memref = rm_zalloc(sizeof(*memref));
 
 	if (!memref)
 		return NULL;
-	refcount_set(&memref->refs, 1);
 	mutex_init(&memref->lock);
 	INIT_LIST_HEAD(&memref->stakes);
 	INIT_LIST_HEAD(&memref->link);
-	INIT_WORK(&memref->work, look_again);
 	atomic_inc(&memref_count);
 	return memref;
 }
 
-static void put_memref(struct ds_memref *memref)
+static void free_memref(struct ds_memref *memref)
 {
-	if (!refcount_dec_and_test(&memref->refs))
-		return;
 	atomic_dec(&memref_count);
 	rm_mfree(memref);
 }
@@ -229,7 +219,7 @@ struct ds_memref *ds_memref_object(struct ds_client *client, struct rm_object *o
 		return ERR_PTR(-ENOMEM);
 	if (!hold_object(memref, client, object))
 		return memref;
-	put_memref(memref);
+	free_memref(memref);
 	return ERR_PTR(-ENOMEM);
 }
 
@@ -240,7 +230,7 @@ struct ds_memref *ds_memref_bytes(struct ds_client *client, u32 gpu, u64 bytes)
 
 	if (!stake) {
 		if (memref)
-			put_memref(memref);
+			free_memref(memref);
 		return ERR_PTR(-ENOMEM);
 	}
 	mutex_lock(&stake->residual->lock);
@@ -317,7 +307,7 @@ struct ds_memref *ds_memref_begin(u32 client_handle, u32 handle)
 	up_read(&ds_clients_lock);
 	if (client && !err)
 		return memref;
-	put_memref(memref);
+	free_memref(memref);
 	return err ? ERR_PTR(err) : NULL;
 }
 
@@ -326,92 +316,106 @@ bool ds_memref_odd(const struct ds_memref *memref)
 	return READ_ONCE(memref->odd);
 }
 
-/* Takes the memref out of its client's list, unless it must stay there. Returns whether it must. */
-static bool leave_flight(struct ds_memref *memref, bool even_if_odd)
+/* Under client->tree. The last touch of the memref: from here on its owner may free it. */
+static void take_out(struct ds_memref *memref, struct ds_client *client)
 {
+	list_del_init(&memref->link);
+	if (memref->landed)
+		atomic_dec(&client->file->landed);
+	memref->landed = false;
+	smp_store_release(&memref->client, NULL);
+}
+
+/* Takes the memref out of its client's list, unless it must stay there. Then its file, held; else NULL. */
+static struct ds_file *leave_flight(struct ds_memref *memref, bool even_if_odd)
+{
+	struct ds_file *file = NULL;
 	struct ds_client *client;
-	bool stays = false;
 
 	/* those that never fly are dropped under a tree */
-	if (!READ_ONCE(memref->client))
-		return false;
+	if (!smp_load_acquire(&memref->client))
+		return NULL;
 	down_read(&ds_clients_lock);
 	client = memref->client;
 	if (client) {
 		mutex_lock(&client->tree);
-		stays = memref->odd && !even_if_odd;
-		if (!stays) {
-			list_del_init(&memref->link);
-			memref->client = NULL;
+		if (memref->odd && !even_if_odd) {
+			file = ds_file_hold(client->file);
+			memref->landed = true;
+			atomic_inc(&file->landed);
+			list_move(&memref->link, &client->memrefs);
+		} else {
+			take_out(memref, client);
 		}
 		mutex_unlock(&client->tree);
 	}
 	up_read(&ds_clients_lock);
-	return stays;
+	return file;
+}
+
+/* Whether there was one that has landed. The order of the client's file is held, so its tree is what the driver has. */
+static bool find_anew(struct ds_client *client)
+{
+	struct ds_memref *memref;
+	struct rm_object *object;
+	bool landed;
+
+	mutex_lock(&client->tree);
+	memref = list_first_entry_or_null(&client->memrefs, struct ds_memref, link);
+	landed = memref && memref->landed;
+	if (landed) {
+		object = rm_tree_find(&client->rm, memref->handle);
+		mutex_lock(&memref->lock);
+		if (object && hold_object(memref, client, object))
+			pr_warn_once("no memory to note what the driver keeps of process %d\n",
+				     ds_process_nr(client->process));
+		mutex_unlock(&memref->lock);
+		take_out(memref, client);
+	}
+	mutex_unlock(&client->tree);
+	return landed;
+}
+
+/* Whoever has the order looks: nobody waits for a call that its program's memory makes wait. */
+static void settle(struct ds_file *file)
+{
+	struct ds_client *client;
+
+	for (;;) {
+		/* what lands just now is seen here, or finds the order free */
+		smp_mb();
+		if (!atomic_read(&file->landed) || !mutex_trylock(&file->order))
+			return;
+		list_for_each_entry(client, &file->clients, in_file)
+			while (find_anew(client))
+				cond_resched();
+		mutex_unlock(&file->order);
+	}
 }
 
 void ds_memref_landed(struct ds_memref *memref)
 {
-	if (!leave_flight(memref, false))
+	struct ds_file *file = leave_flight(memref, false);
+
+	if (!file)
 		return;
-	refcount_inc(&memref->refs);
-	queue_work(queue, &memref->work);
+	settle(file);
+	ds_file_put(file);
+}
+
+void ds_memrefs_unlock(struct ds_file *file)
+{
+	mutex_unlock(&file->order);
+	settle(file);
 }
 
 void ds_memref_drop(struct ds_memref *memref)
 {
-	LIST_HEAD(stakes);
-
 	if (!memref)
 		return;
 	leave_flight(memref, true);
-	mutex_lock(&memref->lock);
-	memref->dropped = true;
-	list_splice_init(&memref->stakes, &stakes);
-	mutex_unlock(&memref->lock);
-	release_stakes(&stakes);
-	put_memref(memref);
-}
-
-/* The order of the client's file is held, so its tree is what the driver has. */
-static void find_anew(struct ds_memref *memref)
-{
-	struct ds_client *client;
-	struct rm_object *object;
-
-	down_read(&ds_clients_lock);
-	client = memref->client;
-	if (client) {
-		mutex_lock(&client->tree);
-		object = rm_tree_find(&client->rm, memref->handle);
-		mutex_lock(&memref->lock);
-		if (object && !memref->dropped && hold_object(memref, client, object))
-			pr_warn_once("no memory to note what the driver keeps of process %d\n",
-				     ds_process_nr(client->process));
-		mutex_unlock(&memref->lock);
-		list_del_init(&memref->link);
-		memref->client = NULL;
-		mutex_unlock(&client->tree);
-	}
-	up_read(&ds_clients_lock);
-}
-
-static void look_again(struct work_struct *work)
-{
-	struct ds_memref *memref = container_of(work, struct ds_memref, work);
-	struct ds_file *file = NULL;
-
-	down_read(&ds_clients_lock);
-	if (memref->client)
-		file = ds_file_hold(memref->client->file);
-	up_read(&ds_clients_lock);
-	if (file) {
-		mutex_lock(&file->order);
-		find_anew(memref);
-		mutex_unlock(&file->order);
-		ds_file_put(file);
-	}
-	put_memref(memref);
+	release_stakes(&memref->stakes);
+	free_memref(memref);
 }
 
 static void keep(struct ds_memref *memref, struct ds_client *client, struct rm_object *object)
@@ -421,7 +425,7 @@ static void keep(struct ds_memref *memref, struct ds_client *client, struct rm_o
 
 	WRITE_ONCE(memref->odd, true);
 	mutex_lock(&memref->lock);
-	if (!memref->dropped && hold_object(memref, client, object)) {
+	if (hold_object(memref, client, object)) {
 		mutex_lock(&residual->lock);
 		rm_payer_force(&residual->payer.core, bytes);
 		residual->stuck += bytes;
@@ -443,25 +447,11 @@ void ds_memrefs_orphan(struct ds_client *client)
 {
 	struct ds_memref *memref, *next;
 
-	list_for_each_entry_safe(memref, next, &client->memrefs, link) {
-		list_del_init(&memref->link);
-		memref->client = NULL;
-	}
+	list_for_each_entry_safe(memref, next, &client->memrefs, link)
+		take_out(memref, client);
 }
 
 unsigned int ds_memref_count(void)
 {
 	return atomic_read(&memref_count);
-}
-
-int ds_memref_init(void)
-{
-	/* its work waits for driver calls, each on another file: one must not wait for the other */
-	queue = alloc_workqueue("detshare_memref", WQ_UNBOUND, WQ_UNBOUND_MAX_ACTIVE);
-	return queue ? 0 : -ENOMEM;
-}
-
-void ds_memref_exit(void)
-{
-	destroy_workqueue(queue);
 }

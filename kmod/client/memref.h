@@ -5,8 +5,8 @@
  * charges, until the driver lets go of its duplicate. As long as the handle lives too, an account pays once.
  *
  * Some duplicates are made without ds_file.order held, so the handle may be freed and made anew while the driver looks it up.
- * A memref in flight therefore keeps whatever dies by that handle, and if anything did, a worker looks again, in order: the
- * charge is never less than what the driver keeps, and exactly that if nobody frees a handle while duplicating it.
+ * A memref in flight therefore keeps whatever dies by that handle, and if anything did, whoever has or gets the order looks again:
+ * the charge is never less than what the driver keeps, and exactly that if nobody frees a handle while duplicating it.
  *
  * Locks: client->tree, then a memref's, then a residual's, then those of the core.
  */
@@ -20,6 +20,7 @@
 #include "rm/tree.h"
 
 struct ds_client;
+struct ds_file;
 
 /* Who pays for the memrefs of a vCtx; outlives it as long as there are any. */
 struct ds_residual;
@@ -46,6 +47,8 @@ struct ds_memref *ds_memref_begin(u32 client, u32 handle);
 bool ds_memref_odd(const struct ds_memref *memref);
 /* The driver has it. */
 void ds_memref_landed(struct ds_memref *memref);
+/* Lets go of the file's order; looks at what landed meanwhile and is odd. The caller holds the file, and nothing else. */
+void ds_memrefs_unlock(struct ds_file *file);
 /* The driver has let go of it, or never had it. NULL: nothing. Sleeps, but waits for no driver call. */
 void ds_memref_drop(struct ds_memref *memref);
 
@@ -69,9 +72,5 @@ u64 ds_memrefs_kept(u32 gpu);
 u64 ds_residual_kept(struct ds_residual *residual);
 /* Memrefs that exist, for leak checks. */
 unsigned int ds_memref_count(void);
-
-int ds_memref_init(void);
-/* Waits for the workers. Nothing may be pinned any more after this. */
-void ds_memref_exit(void);
 
 #endif

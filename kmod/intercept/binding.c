@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "binding.h"
 #include "driver.h"
+#include "memref.h"
 
 static bool is_control_file(const struct file *file)
 {
@@ -25,7 +26,7 @@ static long lock_own(struct ds_call *call)
 
 static void unlock(struct ds_call *call)
 {
-	mutex_unlock(&call->known->order);
+	ds_memrefs_unlock(call->known);
 	ds_file_put(call->known);
 	call->known = NULL;
 }

@@ -11,6 +11,7 @@
 #include "filter.h"
 #include "limit.h"
 #include "map.h"
+#include "memref.h"
 #include "shield.h"
 #include "stats.h"
 #include "trace.h"
@@ -180,7 +181,7 @@ static void handle(struct ds_call *call)
 		ds_call_refuse(call, NV_ERR_INVALID_STATE);
 	else
 		decide(call);
-	mutex_unlock(&call->known->order);
+	ds_memrefs_unlock(call->known);
 	ds_file_put(call->known);
 	ds_call_tell(call);
 }

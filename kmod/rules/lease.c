@@ -59,6 +59,18 @@ static void free_hold(struct hold *hold)
 	kfree(hold);
 }
 
+/* It is not known yet whether its terms are refused. */
+static bool undecided(const struct hold *hold)
+{
+	return hold->kept.number != hold->now.number;
+}
+
+/* A gate that stood stays until that is known: else what it holds would run before a pause in its place is there. */
+static bool is_gate(const struct hold *hold)
+{
+	return hold->now.gate || (undecided(hold) && hold->kept.gate);
+}
+
 u32 ds_holds_of(struct ds_process *process)
 {
 	struct hold *hold;
@@ -70,7 +82,7 @@ u32 ds_holds_of(struct ds_process *process)
 	spin_lock_irqsave(&holds_lock, flags);
 	list_for_each_entry(hold, &holds, link)
 		if (ds_subject_meant(&hold->subject, process))
-			found |= (hold->now.gate ? DS_HOLDS_GATE : 0) | (hold->now.pause ? DS_HOLDS_PAUSE : 0);
+			found |= (is_gate(hold) ? DS_HOLDS_GATE : 0) | (hold->now.pause ? DS_HOLDS_PAUSE : 0);
 	spin_unlock_irqrestore(&holds_lock, flags);
 	return found;
 }
@@ -85,7 +97,7 @@ unsigned int ds_hold_count(void)
 /* While it is not known whether its terms are refused those that may stand again have not ended with them. */
 static u64 end_of(const struct hold *hold)
 {
-	return hold->kept.number == hold->now.number ? hold->now.until : max(hold->now.until, hold->kept.until);
+	return undecided(hold) ? max(hold->now.until, hold->kept.until) : hold->now.until;
 }
 
 /* Under holds_lock. */
@@ -206,17 +218,20 @@ int ds_lease_set(const struct ds_subject *subject, bool gate, bool pause, u32 le
 	return err;
 }
 
-void ds_lease_keep(const struct ds_subject *subject, u64 number)
+bool ds_lease_keep(const struct ds_subject *subject, u64 number)
 {
 	struct hold *hold;
+	bool opens = false;
 
 	spin_lock_irq(&holds_lock);
 	hold = find(subject);
 	if (hold && hold->now.number == number) {
+		opens = is_gate(hold) && !hold->now.gate;
 		hold->kept = hold->now;
 		await_end();
 	}
 	spin_unlock_irq(&holds_lock);
+	return opens;
 }
 
 void ds_lease_refuse(const struct ds_subject *subject, u64 number)

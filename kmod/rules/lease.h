@@ -17,12 +17,13 @@ struct ds_lease {
 };
 
 /*
- * Writes it, or renews what is there; what is not asked for is let go. Nobody is held yet. *held: the subject, to be put. -ENOENT: no such
- * cgroup; -ENOMEM; -ENODEV: the module is going. If 0, ds_lease_keep() or, of a pause alone, ds_lease_refuse() is to follow with *number.
+ * Writes it, or renews what is there; what is not asked for is let go, a gate not before ds_lease_keep(). Nobody is held yet. *held: the
+ * subject, to be put. -ENOENT: no such cgroup; -ENOMEM; -ENODEV: the module is going. If 0, ds_lease_keep() or, of a pause alone,
+ * ds_lease_refuse() is to follow with *number.
  */
 int ds_lease_set(const struct ds_subject *subject, bool gate, bool pause, u32 lease_ms, struct ds_subject *held, u64 *number);
-/* Neither does anything to what somebody has removed or written anew since. */
-void ds_lease_keep(const struct ds_subject *subject, u64 number);
+/* Neither does anything to what somebody has removed or written anew since. Whether a gate that stood until now is to open; it has not yet. */
+bool ds_lease_keep(const struct ds_subject *subject, u64 number);
 /* What was kept last stands again, until its own end. Nobody is let go yet. */
 void ds_lease_refuse(const struct ds_subject *subject, u64 number);
 /* Nobody is let go yet. false: there is none. */

@@ -129,6 +129,7 @@ static int settle(const struct ds_subject *subject, bool pause, struct ds_hold_r
 
 int ds_hold_set(const struct ds_subject *subject, bool gate, bool pause, u32 lease_ms, struct ds_hold_result *result)
 {
+	struct ds_hold_result first;
 	struct ds_subject held;
 	bool cannot = false;
 	u64 number;
@@ -143,8 +144,12 @@ int ds_hold_set(const struct ds_subject *subject, bool gate, bool pause, u32 lea
 		ds_lease_refuse(&held, number);
 		ds_runqs_settle();
 		err = -EOPNOTSUPP;
-	} else {
-		ds_lease_keep(&held, number);
+	} else if (ds_lease_keep(&held, number)) {
+		first = *result;
+		ds_sched_again();
+		err = err ?: settle(&held, pause, result, &cannot);
+		result->gate_ns = first.gate_ns;
+		result->pause_ns = first.pause_ns;
 	}
 	ds_subject_put(&held);
 	return err;

@@ -17,6 +17,8 @@ from pyroute2.netlink.exceptions import NetlinkError
 from detshare.ctl.netlink import genl
 from tests.patience import ended, until
 from tests.vm.guest.kmod_tools import load, row, unload
+from tests.vm.guest.nvsim_rm import number
+from tests.vm.guest.sched_answers import waiting
 from tests.vm.guest.sched_tools import GATED, ORDER, PAUSED, Worker, family, of, progress, run_of, runs, tsgs, worker
 
 __all__ = ["family", "worker"]  # fixtures
@@ -142,6 +144,21 @@ def test_who_shares_a_channel_group_is_not_paused(family: genl.DetShare, worker:
         family.hold_del(**of(each))
     assert {each["off"] for each in tsgs()} == {0}
     assert {each["hung"] for each in tsgs()} == {0}
+
+
+def test_a_gate_stays_shut_until_the_pause_in_its_place_is_there(family: genl.DetShare, worker: Workers) -> None:
+    one = worker("nvlatency", "--us", 500, "--period-ms", 5)
+    until(lambda: progress(one, 0.1) > 0)
+    family.hold_set(gate=True, pause=False, lease_ms=60_000, **of(one))
+    until(lambda: run_of(family, one)["waiting"] == 1 and progress(one, 0.1) == 0)
+    before = one.gpu_us()
+    with waiting(number("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"), before_ms=1000):
+        answer = row(family.hold_set(gate=False, pause=True, lease_ms=60_000, **of(one)))
+    assert one.gpu_us() == before
+    assert (answer["gated"], answer["paused"], answer["failed"]) == (0, 1, 0)
+    assert run_of(family, one)["state"] == PAUSED
+    family.hold_del(**of(one))
+    until(lambda: progress(one, 0.1) > 0)
 
 
 def refused_pause(family: genl.DetShare, worker: Worker, lease_ms: int) -> None:

@@ -10,6 +10,7 @@ import os
 import select
 import struct
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ USERFAULTFD = 323  # x86-64
 UFFD = 0xAA
 PROTECT = 2  # UFFDIO_REGISTER_MODE_WP
 REFUSED = 30_000
+PAGES = 2 * MIB
+MOST_EXPORTED = 128  # objects of a call (NV_DMABUF_EXPORT_MAX_HANDLES)
 
 
 class Page:
@@ -205,6 +208,64 @@ def test_a_channel_that_is_being_made_is_paused_too(family: genl.DetShare, progr
     assert (answer["paused"], answer["failed"]) == (1, 0)
     assert share(one.clients, 0.5) == 0
     assert one.ask()["status"] == 0
+
+
+# ---- memory that is exported before it is known ---------------------------------------------
+
+
+def exported(rm: Rm, handle: int, times: int) -> int:
+    """The status of a DMA buffer of that memory, so many times."""
+    block = Block.of("nv_ioctl_export_to_dma_buf_fd_t", fd=0xFFFFFFFF, hClient=rm.client)
+    for name, value in (("totalObjects", times), ("numObjects", times), ("totalSize", times * PAGES)):
+        block.put(name, value)
+    block.put_bytes("handles", struct.pack("<I", handle) * times)
+    block.put_bytes("sizes", struct.pack("<Q", PAGES) * times)
+    escape(rm.gpu, "NV_ESC_EXPORT_TO_DMABUF_FD", block)
+    return block.get("status")
+
+
+def memory_stalled(buffers: int, times: int) -> Play:
+    """It exports memory whose making does not come back. Later that is freed; another of the handle comes and goes."""
+    rm = Rm.start()
+    escape(rm.gpu, "NV_ESC_REGISTER_FD", Block.of("nv_ioctl_register_fd_t", ctl_fd=rm.ctl))
+    attr = number("NVOS32_ATTR_LOCATION_VIDMEM") << number("NVOS32_ATTR_LOCATION_LO")
+    params = Block.of("NV_MEMORY_ALLOCATION_PARAMS", owner=rm.client, size=PAGES, attr=attr)
+    block = Block.of(
+        "NVOS64_PARAMETERS",
+        hRoot=rm.client,
+        hObjectParent=rm.device,
+        hObjectNew=rm.handle(),
+        hClass=number("NV01_MEMORY_LOCAL_USER"),
+        pAllocParms=address(params),
+    )
+    call = Stalled(rm.ctl, "NV_ESC_RM_ALLOC", block)
+    yield {"exports": [exported(rm, rm.next, times) for _ in range(buffers)]}
+    told = [call.end(), rm.free(rm.next), rm.memory(PAGES, rm.next)[0], rm.free(rm.next)]
+    yield {"told": told}
+
+
+def kernel_threads_in_the_module() -> list[str]:
+    """The stacks of kernel threads that wait in it."""
+    stacks = []
+    for each in Path("/proc").glob("[0-9]*/stack"):
+        with suppress(OSError):
+            stack = each.read_text()
+            if "[detshare]" in stack and not (each.parent / "cmdline").read_bytes():
+                stacks.append(stack)
+    return stacks
+
+
+def test_who_keeps_its_calls_waiting_holds_up_nobodys_accounts(family: genl.DetShare, program: Programs) -> None:
+    """Neither a kernel thread waits for its memory nor is a neighbour charged for what it has freed."""
+    one, other = program(memory_stalled, 20, MOST_EXPORTED), program(memory_stalled, 1, 1)
+    assert set(one.ready["exports"] + other.ready["exports"]) == {0}
+    family.limit_set(64 * MIB, **of(other))
+    assert other.ask()["told"] == [0] * 4
+    (limit,) = map(row, family.limit_get())
+    assert limit["used"] == PAGES
+    assert not kernel_threads_in_the_module()
+    family.limit_del(**of(other))
+    assert one.ask()["told"] == [0] * 4
 
 
 # ---- refused by the driver ------------------------------------------------------------------
