@@ -67,6 +67,7 @@ def build(folder: Path) -> ctypes.CDLL:
     assert done.returncode == 0, done.stderr
     made = ctypes.CDLL(str(target))
     made.rm_rota_step.restype = U64
+    made.rm_rota_divide.restype = None
     made.rm_rota_yield.restype = None
     made.rm_gang_step.restype = None
     return made
