@@ -109,6 +109,7 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 		if (tenant->deficit > 2 * RM_ROTA_WINDOW_NS)
 			tenant->deficit = 2 * RM_ROTA_WINDOW_NS;
 	}
+	rota->apart -= min_of(rota->apart, span);
 	tenant = find(rota, rota->holder);
 	if (!tenant)
 		return;
@@ -145,7 +146,7 @@ static struct rm_rota_tenant *next_window(const struct rm_rota *rota, u32 top, b
 	struct rm_rota_tenant *tenant, *found = NULL;
 	unsigned int i;
 
-	for (i = 0; i < rota->count; i++) {
+	for (i = 0; !rota->apart && i < rota->count; i++) {
 		tenant = &rota->tenants[i];
 		if (!has_turns(tenant, top, closed) && is_due(tenant) && (!found || tenant->deficit > found->deficit))
 			found = tenant;
@@ -221,6 +222,20 @@ static void put_by(const struct rm_rota *rota, struct rm_rota_tenant *holder)
 	holder->rested = true;
 }
 
+/*
+ * Of many who are due at the same moment the windows come one at a time: whom floors are defended against is not off for all of them in a row.
+ * A quarter of the way to the next one, so that nobody loses by it; where a turn between them would take more than that, nothing.
+ */
+static void part_windows(struct rm_rota *rota, u32 top, bool closed)
+{
+	u64 floors = floors_of(rota, top, closed), apart;
+
+	if (rota->kind != RM_ROTA_WINDOW || !floors)
+		return;
+	apart = min_of(rota->used, RM_ROTA_WINDOW_NS) * (RM_ROTA_WHOLE - floors) / floors / 4;
+	rota->apart = apart < RM_ROTA_LEAST_NS ? 0 : apart;
+}
+
 static bool is_alone(const struct rm_rota *rota, const struct rm_rota_tenant *holder, u32 top, bool closed)
 {
 	unsigned int i;
@@ -250,6 +265,8 @@ static void choose(struct rm_rota *rota, u32 top, bool closed)
 		if (!window)
 			return;
 	}
+	part_windows(rota, top, closed);
+	window = next_window(rota, top, closed);
 	/* a window does not wait for the end of a turn: what the floor gives meanwhile would be lost */
 	if (holder && (may ? rota->left : !holder->wants))
 		put_by(rota, holder);
@@ -307,10 +324,12 @@ u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed)
 		const struct rm_rota_tenant *tenant = &rota->tenants[i];
 
 		rota->waited |= tenant->key != rota->holder && has_turns(tenant, top, closed);
-		if (!lives_off_floor(tenant, top, closed) || is_due(tenant))
+		if (!lives_off_floor(tenant, top, closed))
 			continue;
-		when = now + (window_of(tenant) - tenant->deficit) * RM_ROTA_WHOLE / tenant->floor + 1;
-		if (when < next)
+		when = now + rota->apart;
+		if (!is_due(tenant))
+			when = now + (window_of(tenant) - tenant->deficit) * RM_ROTA_WHOLE / tenant->floor + 1;
+		if (when > now && when < next)
 			next = when;
 	}
 	return next;

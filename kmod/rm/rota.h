@@ -55,6 +55,7 @@ struct rm_rota {
 	u64 left;	/* ns of the turn or window that are not used */
 	u64 used;	/* ns that are, since the holder has it */
 	bool waited;	/* at the last step somebody else waited for a turn */
+	u64 apart;	/* ns until another window may begin */
 };
 
 /* A floor is told as its class's: those of it who want the GPU divide it. */
