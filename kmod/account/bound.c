@@ -110,11 +110,17 @@ bool ds_bound_room(enum ds_bounded what, u32 gpu, const void *who)
 
 bool ds_bound_take(struct ds_bound *bound, enum ds_bounded what, u32 gpu, const void *who, bool force)
 {
-	struct ds_counter *made = kzalloc(sizeof(*made), GFP_KERNEL_ACCOUNT), *counter;
+	struct ds_counter *made = NULL, *counter;
 	bool full = false;
 
 	spin_lock(&counters_lock);
 	counter = find(what, gpu, who);
+	if (!counter) {
+		spin_unlock(&counters_lock);
+		made = kzalloc(sizeof(*made), GFP_KERNEL_ACCOUNT);
+		spin_lock(&counters_lock);
+		counter = find(what, gpu, who);
+	}
 	if (!counter && made) {
 		counter = made;
 		made = NULL;

@@ -198,8 +198,10 @@ static void control(struct ds_call *call)
 /* What nobody sees done is not done: else an object would be there that nobody pays for. */
 static bool unshielded(const struct ds_call *call)
 {
-	return ds_enforcing() && !ds_shield_armed() &&
-	       (call->asked.op != RM_OP_CONTROL || control_wanted(call->abi, call->shadow->block));
+	if (!ds_enforcing() || ds_shield_armed())
+		return false;
+	pr_warn_once("the kernel has disarmed its kprobes: calls fail, and what the driver does is not seen\n");
+	return call->asked.op != RM_OP_CONTROL || control_wanted(call->abi, call->shadow->block);
 }
 
 /* Reads the block and, for calls that matter, decides. */
@@ -280,8 +282,6 @@ long ds_calls_ioctl(const struct ds_hook *hook, struct file *file, unsigned int 
 
 	ds_count(calls);
 	ds_driver_identify();
-	if (ds_enforcing() && !ds_shield_armed())
-		pr_warn_once("the kernel has disarmed its kprobes: calls fail, and what the driver does is not seen\n");
 	call.abi = ds_abi_outer();
 	if (_IOC_NR(cmd) == NV_ESC_IOCTL_XFER_CMD)
 		unwrap(&call);

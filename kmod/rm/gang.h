@@ -18,7 +18,7 @@
 struct rm_gang_place {
 	u64 wanted;	/* when it was seen to want it last, 0: never */
 	u64 ran;	/* ns in which it was on since the turn passed */
-	u32 floor;	/* permille */
+	u32 floor;	/* as rm_rota_tenant.floor */
 	bool wants;
 };
 

@@ -36,7 +36,7 @@ static bool has_turns(const struct rm_rota_tenant *tenant, u32 top, bool closed)
 /* Of many who divide a floor each has short ones, so that none waits for a second, as far as they are worth their switches. */
 static u64 window_of(const struct rm_rota_tenant *tenant)
 {
-	u64 part = RM_ROTA_EACH_NS / 1000 * tenant->floor;
+	u64 part = RM_ROTA_EACH_NS / RM_ROTA_WHOLE * tenant->floor;
 
 	return part < RM_ROTA_SHORT_NS ? RM_ROTA_SHORT_NS : min_of(part, RM_ROTA_WINDOW_NS);
 }
@@ -46,11 +46,11 @@ static bool lives_off_floor(const struct rm_rota_tenant *tenant, u32 top, bool c
 	return tenant->wants && tenant->floor && !has_turns(tenant, top, closed);
 }
 
-/* What all who live off floors have together, permille. */
-static u32 floors_of(const struct rm_rota *rota, u32 top, bool closed)
+/* What all who live off floors have together, millionths. */
+static u64 floors_of(const struct rm_rota *rota, u32 top, bool closed)
 {
 	unsigned int i;
-	u32 sum = 0;
+	u64 sum = 0;
 
 	for (i = 0; i < rota->count; i++)
 		if (lives_off_floor(&rota->tenants[i], top, closed))
@@ -61,13 +61,13 @@ static u32 floors_of(const struct rm_rota *rota, u32 top, bool closed)
 /* Floors of several ranks could be all of the time, and more, which would leave nothing to those above them. */
 static void bound_floors(struct rm_rota *rota, u32 top, bool closed)
 {
-	u32 sum = floors_of(rota, top, closed), floor;
+	u64 sum = floors_of(rota, top, closed), floor;
 	unsigned int i;
 
 	for (i = 0; sum > RM_ROTA_FLOORS && i < rota->count; i++) {
-		floor = rota->tenants[i].floor * RM_ROTA_FLOORS / sum;
+		floor = (u64)rota->tenants[i].floor * RM_ROTA_FLOORS / sum;
 		if (lives_off_floor(&rota->tenants[i], top, closed))
-			rota->tenants[i].floor = floor ? floor : 1;
+			rota->tenants[i].floor = rm_max64(floor, 1);
 	}
 }
 
@@ -90,6 +90,8 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 	u64 owed, paid;
 	unsigned int i;
 
+	/* more would not be kept, and may not be multiplied */
+	span = min_of(span, RM_ROTA_SPAN_NS);
 	for (i = 0; i < rota->count; i++) {
 		tenant = &rota->tenants[i];
 		if (tenant->wants && tenant->key != rota->holder)
@@ -98,8 +100,8 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 			tenant->deficit = 0;
 			continue;
 		}
-		owed = span * tenant->floor / 1000;
-		tenant->over = min_of(tenant->over, RM_ROTA_OWED_NS / 1000 * tenant->floor);
+		owed = span * tenant->floor / RM_ROTA_WHOLE;
+		tenant->over = min_of(tenant->over, RM_ROTA_OWED_NS / RM_ROTA_WHOLE * tenant->floor);
 		paid = min_of(owed, tenant->over);
 		tenant->over -= paid;
 		tenant->deficit += owed - paid;
@@ -107,6 +109,7 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 		if (tenant->deficit > 2 * RM_ROTA_WINDOW_NS)
 			tenant->deficit = 2 * RM_ROTA_WINDOW_NS;
 	}
+	rota->apart -= min_of(rota->apart, span);
 	tenant = find(rota, rota->holder);
 	if (!tenant)
 		return;
@@ -124,14 +127,14 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 static u64 turn_of(const struct rm_rota *rota, const struct rm_rota_tenant *tenant, u32 top)
 {
 	u64 own = tenant->turn * tenant->weight, round = 0, most;
-	u32 floors = floors_of(rota, top, false);
+	u64 floors = floors_of(rota, top, false);
 	unsigned int i;
 
 	for (i = 0; i < rota->count; i++)
 		if (has_turns(&rota->tenants[i], top, false))
 			round += rota->tenants[i].turn * rota->tenants[i].weight;
 	/* windows come in between */
-	most = RM_ROTA_ROUND_NS / 1000 * (1000 - (floors < RM_ROTA_FLOORS ? floors : RM_ROTA_FLOORS));
+	most = RM_ROTA_ROUND_NS / RM_ROTA_WHOLE * (RM_ROTA_WHOLE - min_of(floors, RM_ROTA_FLOORS));
 	/* in millionths, so that nothing overflows: weights are 1000 at most, turns a second */
 	if (round > most)
 		own = own / 1000 * (most / 1000) / (round / 1000) * 1000;
@@ -143,7 +146,7 @@ static struct rm_rota_tenant *next_window(const struct rm_rota *rota, u32 top, b
 	struct rm_rota_tenant *tenant, *found = NULL;
 	unsigned int i;
 
-	for (i = 0; i < rota->count; i++) {
+	for (i = 0; !rota->apart && i < rota->count; i++) {
 		tenant = &rota->tenants[i];
 		if (!has_turns(tenant, top, closed) && is_due(tenant) && (!found || tenant->deficit > found->deficit))
 			found = tenant;
@@ -219,6 +222,20 @@ static void put_by(const struct rm_rota *rota, struct rm_rota_tenant *holder)
 	holder->rested = true;
 }
 
+/*
+ * Of many who are due at the same moment the windows come one at a time: whom floors are defended against is not off for all of them in a row.
+ * A quarter of the way to the next one, so that nobody loses by it; where a turn between them would take more than that, nothing.
+ */
+static void part_windows(struct rm_rota *rota, u32 top, bool closed)
+{
+	u64 floors = floors_of(rota, top, closed), apart;
+
+	if (rota->kind != RM_ROTA_WINDOW || !floors)
+		return;
+	apart = min_of(rota->used, RM_ROTA_WINDOW_NS) * (RM_ROTA_WHOLE - floors) / floors / 4;
+	rota->apart = apart < RM_ROTA_LEAST_NS ? 0 : apart;
+}
+
 static bool is_alone(const struct rm_rota *rota, const struct rm_rota_tenant *holder, u32 top, bool closed)
 {
 	unsigned int i;
@@ -248,6 +265,8 @@ static void choose(struct rm_rota *rota, u32 top, bool closed)
 		if (!window)
 			return;
 	}
+	part_windows(rota, top, closed);
+	window = next_window(rota, top, closed);
 	/* a window does not wait for the end of a turn: what the floor gives meanwhile would be lost */
 	if (holder && (may ? rota->left : !holder->wants))
 		put_by(rota, holder);
@@ -305,11 +324,27 @@ u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed)
 		const struct rm_rota_tenant *tenant = &rota->tenants[i];
 
 		rota->waited |= tenant->key != rota->holder && has_turns(tenant, top, closed);
-		if (!lives_off_floor(tenant, top, closed) || is_due(tenant))
+		if (!lives_off_floor(tenant, top, closed))
 			continue;
-		when = now + (window_of(tenant) - tenant->deficit) * 1000 / tenant->floor + 1;
-		if (when < next)
+		when = now + rota->apart;
+		if (!is_due(tenant))
+			when = now + (window_of(tenant) - tenant->deficit) * RM_ROTA_WHOLE / tenant->floor + 1;
+		if (when > now && when < next)
 			next = when;
 	}
 	return next;
+}
+
+void rm_rota_divide(struct rm_rota_tenant *tenants, unsigned int count)
+{
+	unsigned int i, j, sharing;
+
+	for (i = 0; i < count; i++) {
+		for (sharing = 0, j = 0; j < count; j++)
+			sharing += tenants[j].wants && tenants[j].share == tenants[i].share;
+		if (!tenants[i].wants)
+			tenants[i].floor = 0;
+		else if (tenants[i].floor)
+			tenants[i].floor = rm_max64(tenants[i].floor / sharing, 1);
+	}
 }

@@ -16,9 +16,11 @@
 #define RM_ROTA_NEVER	  ((u64)-1)
 #define RM_ROTA_WINDOW_NS 10000000ull	/* of a floor, at most */
 #define RM_ROTA_SHORT_NS  4000000ull	/* the same, at least */
-#define RM_ROTA_FLOORS	  900u		/* permille: all floors together, so that something is left to whom they are defended against */
+#define RM_ROTA_WHOLE	  1000000u	/* of this floors are parts: many who divide one have little each, and no more than it together */
+#define RM_ROTA_FLOORS	  900000u	/* all floors together, so that something is left to whom they are defended against */
 #define RM_ROTA_EACH_NS	  600000000ull	/* in so long who lives off a floor has a window, if it is not too short */
 #define RM_ROTA_OWED_NS	  2000000000ull	/* what a floor gives in so long is all that is paid for windows that were too long: nobody starves */
+#define RM_ROTA_SPAN_NS  1000000000000ull /* who has not been served for so long has what is kept at most, and no time is multiplied that is longer */
 #define RM_ROTA_ROUND_NS  900000000ull	/* all turns of a round, at most: nobody waits for a second */
 #define RM_ROTA_LEAST_NS  5000000ull	/* a turn; shorter ones are not worth two calls of the driver */
 
@@ -32,8 +34,8 @@ enum rm_rota_kind {
 struct rm_rota_tenant {
 	u64 key;	/* whose; not 0 */
 	u32 rank, weight;
-	u32 floor;	/* permille of the time */
-	u32 share;	/* scratch of who fills in the floors: with whom it divides one, a name to compare */
+	u32 floor;	/* millionths of the time */
+	u32 share;	/* for rm_rota_divide(): with whom it divides its floor, a name to compare */
 	u64 turn;	/* ns at weight 1 */
 	bool wants;	/* it has something to do */
 	u64 ran;	/* ns since the last step in which it was on: that of its turn is used by */
@@ -53,8 +55,11 @@ struct rm_rota {
 	u64 left;	/* ns of the turn or window that are not used */
 	u64 used;	/* ns that are, since the holder has it */
 	bool waited;	/* at the last step somebody else waited for a turn */
+	u64 apart;	/* ns until another window may begin */
 };
 
+/* A floor is told as its class's: those of it who want the GPU divide it. */
+void rm_rota_divide(struct rm_rota_tenant *tenants, unsigned int count);
 /*
  * Goes on to `now`. closed: nobody but windows. When to step again, if nothing changes before: RM_ROTA_NEVER, or a time after now.
  */

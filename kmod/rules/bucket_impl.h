@@ -12,6 +12,7 @@
 struct ds_level {
 	s64 ns;		/* below 0: used before it could be held back */
 	u64 at;		/* ktime up to which it was filled and what was used is taken out; 0: never, so it is full */
+	u64 rest;	/* what is too little to come in, fill.h's */
 	u64 used, emptied;
 	bool empty;
 };

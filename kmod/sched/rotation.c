@@ -141,7 +141,7 @@ static void add(struct ds_rotation *rotation, unsigned int *count, struct ds_ent
 	/* of several classes in one account the highest counts */
 	if (entity->rule.turn_rank >= tenant->rank) {
 		tenant->rank = entity->rule.turn_rank;
-		tenant->floor = entity->rule.floor;
+		tenant->floor = entity->rule.floor * (RM_ROTA_WHOLE / 1000);
 		tenant->share = full_name_hash(NULL, entity->rule.class, strlen(entity->rule.class));
 		tenant->turn = entity->rule.turn_ns;
 	}
@@ -152,21 +152,6 @@ static void add(struct ds_rotation *rotation, unsigned int *count, struct ds_ent
 	}
 	tenant->wants = true;
 	tenant->ran = max(tenant->ran, pay(entity, alone));
-}
-
-/* A floor is the class's, which `share` tells: those of it who want the GPU divide it. */
-static void divide_floors(struct rm_rota_tenant *tenants, unsigned int count)
-{
-	unsigned int i, j, sharing;
-
-	for (i = 0; i < count; i++) {
-		for (sharing = 0, j = 0; j < count; j++)
-			sharing += tenants[j].wants && tenants[j].share == tenants[i].share;
-		if (!tenants[i].wants)
-			tenants[i].floor = 0;
-		else if (tenants[i].floor)
-			tenants[i].floor = max(tenants[i].floor / sharing, 1U);
-	}
 }
 
 /*
@@ -237,7 +222,7 @@ static unsigned int collect(struct ds_runq *runq, u64 now)
 	rotation->alone -= rotation->gaps.closed ? most_paid(rotation->spare, count) : 0;
 	if (!open)
 		close_account(runq);
-	divide_floors(rotation->spare, count);
+	rm_rota_divide(rotation->spare, count);
 	return count;
 }
 

@@ -4,6 +4,7 @@
 
 #include "bucket_impl.h"
 #include "entity.h"
+#include "fill.h"
 #include "spend.h"
 #include "usage.h"
 
@@ -11,7 +12,7 @@
 static void fill(struct ds_bucket *bucket, struct ds_level *level, u64 until, u64 used)
 {
 	if (level->at) {
-		level->ns += mul_u64_u64_div_u64(until - min(until, level->at), bucket->rate, 1000000);
+		level->ns += ds_fill(until - min(until, level->at), bucket->rate, &level->rest);
 		level->ns = min_t(s64, level->ns - (s64)used, bucket->burst);
 		level->used += used;
 	} else {
@@ -35,10 +36,10 @@ static u64 enough(const struct ds_bucket *bucket)
 static u64 next_change(const struct ds_bucket *bucket, const struct ds_level *level, u64 drain)
 {
 	if (level->empty)
-		return level->at + div64_u64((enough(bucket) - level->ns) * 1000000, bucket->rate);
+		return level->at + DIV64_U64_ROUND_UP((enough(bucket) - level->ns) * 1000000, bucket->rate);
 	if (drain <= bucket->rate)
 		return KTIME_MAX;
-	return level->at + div64_u64((u64)level->ns * 1000000, drain - bucket->rate);
+	return level->at + DIV64_U64_ROUND_UP((u64)level->ns * 1000000, drain - bucket->rate);
 }
 
 static u64 turn(struct ds_bucket *bucket, struct ds_runq *runq, u64 now, u64 until)

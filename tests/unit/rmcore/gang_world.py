@@ -93,7 +93,7 @@ class World:
                     setattr(made[at], name, getattr(kept[a.key], name))
             if a in wanting:
                 made[at].wants = True
-                made[at].floor = max(a.floor // sum(b.rank == a.rank for b in wanting), 1) if a.floor else 0
+                made[at].floor = a.floor * 1000 // sum(b.rank == a.rank for b in wanting)
                 made[at].ran = self.ran.pop((gpu.number, a.key), 0)
         count, word = ctypes.c_uint(len(here)), Word()
         self.library.rm_gang_step(

@@ -28,7 +28,7 @@ class Tenant(ctypes.Structure):
 class State(ctypes.Structure):
     _fields_ = [
         ("tenants", ctypes.POINTER(Tenant)), ("count", ctypes.c_uint), ("stepped", U64), ("holder", U64), ("last", U64),
-        ("kind", ctypes.c_int), ("left", U64), ("used", U64), ("waited", ctypes.c_bool),
+        ("kind", ctypes.c_int), ("left", U64), ("used", U64), ("waited", ctypes.c_bool), ("apart", U64),
     ]  # fmt: skip
 
 
@@ -67,6 +67,7 @@ def build(folder: Path) -> ctypes.CDLL:
     assert done.returncode == 0, done.stderr
     made = ctypes.CDLL(str(target))
     made.rm_rota_step.restype = U64
+    made.rm_rota_divide.restype = None
     made.rm_rota_yield.restype = None
     made.rm_gang_step.restype = None
     return made

@@ -15,13 +15,13 @@ __all__ = ["library"]  # a fixture
 
 
 class Rota:
-    """Tenants 1, 2, ... and a clock; who holds runs from `late` ns after it was given the turn on."""
+    """Tenants 1, 2, ... and a clock; who holds runs from `late` ns after its turn began. Floors: permille."""
 
     def __init__(self, library: ctypes.CDLL, *tenants: dict[str, int], late: int = 0) -> None:
         made = [Tenant(key=i, turn=100 * MS, wants=True) for i in range(1, len(tenants) + 1)]
         for each, values in zip(made, tenants, strict=True):
             for name, value in ({"rank": 1, "weight": 1} | values).items():
-                setattr(each, name, value)
+                setattr(each, name, value * (1000 if name == "floor" else 1))
         self.tenants = (Tenant * len(made))(*made)
         self.state = State(tenants=self.tenants, count=len(made))
         self.library, self.late, self.now = library, late, 1000 * MS
@@ -211,6 +211,37 @@ def test_floors_of_several_ranks_leave_something(library: ctypes.CDLL, floors: t
     had = [rota.used[i] / 20_000 / MS for i in range(1 + len(top), 1 + len(top) + len(floors))]
     assert had == [pytest.approx(0.9 * floor / sum(floors), abs=0.005) for floor in floors]
     assert rota.used[1 if top else 0] / 20_000 / MS == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("count", [3, 91, 400])
+def test_however_many_divide_a_floor_they_have_no_more_than_it(library: ctypes.CDLL, count: int) -> None:
+    """Each had a permille at least: 91 of a class of 2 % had 9 % together, 1000 left nothing to others."""
+    rota = Rota(library, {"rank": 2}, *[{"share": 7, "floor": 20}] * count)
+    library.rm_rota_divide(rota.tenants, ctypes.c_uint(count + 1))
+    rota.run((1_000 + 200 * count) * MS, every=20 * MS)
+    before, begin = rota.used[1], rota.now
+    rota.run(400 * count * MS, every=20 * MS)
+    assert 1 - (rota.used[1] - before) / (rota.now - begin) == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize(("count", "permille"), [(20, 20), (91, 20), (20, 200)])
+def test_windows_do_not_come_all_in_a_row(library: ctypes.CDLL, count: int, permille: int, closed: bool) -> None:
+    """All were due at the same moment: whom they are defended against was off for 80 ms where 20 had one, and more."""
+    rota = Rota(library, {"rank": 2}, *[{"share": 7, "floor": permille}] * count)
+    library.rm_rota_divide(rota.tenants, ctypes.c_uint(count + 1))
+    rota.run(20_000 * MS, closed, every=20 * MS)
+    before, last, longest, end = sum(list(rota.used.values())[2:]), rota.now, 0, rota.now + 36_400 * MS
+    while rota.now < end:
+        when = rota.step(closed)
+        if rota.state.kind == WINDOW:
+            longest = max(longest, when - last)
+        else:
+            last = when
+        rota.run(min(when, rota.now + 20 * MS) - rota.now, closed)
+    # `last` is when somebody else had it last
+    assert longest <= 10 * MS + 2
+    assert (sum(list(rota.used.values())[2:]) - before) / 36_400 / MS == pytest.approx(permille / 1000, rel=0.15)
 
 
 @pytest.mark.parametrize("permille", [0, 20, 50, 100])
