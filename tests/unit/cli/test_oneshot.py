@@ -335,6 +335,15 @@ def test_doctor(ctl, alone, monkeypatch):
     assert "NVML: not found" in done.output
 
 
+@pytest.mark.parametrize("columns", ["1", "40"])
+def test_doctor_tells_all_in_few_columns(ctl, alone, run_dir, columns):
+    done = CliRunner().invoke(main, ["--run-dir", str(run_dir), "doctor"], env={"COLUMNS": columns})
+    said = done.stdout.split()
+    for check in json.loads(ctl("doctor", "--json").stdout)["checks"]:
+        assert set(check["name"].split()) <= set(said)
+        assert check["detail"].split()[0] in said
+
+
 def test_doctor_knows_mps(ctl, alone):
     alone.proof = "model"
     alone.programs[0] = dataclasses.replace(alone.programs[0], state=State.MPS_SERVER)

@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +103,42 @@ def test_a_full_disk_is_told(
         main(["--run-dir", str(run_dir), *words])
     assert (told := capsys.readouterr().err).startswith("detshare-ctl: write the answer: ")
     assert "next: " in told
+
+
+@pytest.mark.parametrize("buffered", [[], ["-u"]])
+@pytest.mark.parametrize(("where", "why"), [(">/dev/full", "No space left"), (">&-", "Bad file descriptor")])
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("detshare.ctl.daemon.detshared", "--help"),
+        ("detshare.ctl.cli", "--help"),
+        ("detshare.ctl.cli", "ps --help"),
+        ("detshare.ctl.cli", "--backend model --run-dir absent ps"),
+        ("detshare.ctl.cli.top", "--help"),
+        ("detshare.ctl.sim.cli", "fleet --made 3"),
+        ("detshare.ctl.trace.cli", "--help"),
+        ("detshare.tools.main", "--help"),
+    ],
+)
+def test_an_answer_that_cannot_be_written_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, module: str, words: str, where: str, why: str, buffered: list[str]
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    command = ["sh", "-c", f'exec "$@" {words} {where}', "sh", sys.executable, *buffered, "-m", module]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count(f": write the answer: standard output takes nothing more ({why}") == 1
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_closed_standard_output_stays_closed_for_programs_that_are_started() -> None:
+    code = (
+        "import subprocess, sys; from detshare.ctl.core import streams; streams.hold();"
+        "sys.exit(subprocess.call(['sh', '-c', 'test ! -e /proc/self/fd/1']))"
+    )
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", code], check=False)
+    assert done.returncode == 0
 
 
 def test_an_error_of_a_file_is_no_full_disk(ctl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -20,15 +21,19 @@ class World:
 
     def __init__(self, proc: Path) -> None:
         self.proc, self.now = proc, 100.0
+        self.statistics = True
+        """as of a kernel that keeps scheduling statistics"""
 
     def put(
         self, pid: int, task: int, ran: float, waited: float, children: str = "", ended: float = 0, state: str = "S"
     ) -> None:
         folder = self.proc / str(pid) / "task" / str(task)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "schedstat").write_text(f"{int(ran * 1e9)} {int(waited * 1e9)} 7\n")
+        if self.statistics:
+            (folder / "schedstat").write_text(f"{int(ran * 1e9)} {int(waited * 1e9)} 7\n")
         (folder / "children").write_text(children)
-        rest = [state, *["0"] * 12, str(int(ended * 100)), "0", "0"]
+        ticks = os.sysconf("SC_CLK_TCK")
+        rest = [state, *["0"] * 10, str(int(ran * ticks)), "0", str(int(ended * ticks)), "0", "0"]
         for where in (self.proc / str(pid), folder):
             (where / "stat").write_text(f"{pid} (a (b) c) {' '.join(rest)}\n")
 
@@ -97,8 +102,10 @@ def test_a_sign_of_work_done_starts_the_processor_time_anew(world: World) -> Non
         made.progress()
 
 
+@pytest.mark.parametrize("statistics", [True, False])
 @pytest.mark.parametrize("how", ["a thread", "a child's child", "children that have ended"])
-def test_all_below_it_counts(world: World, how: str) -> None:
+def test_all_below_it_counts(world: World, how: str, statistics: bool) -> None:
+    world.statistics = statistics
     world.put(1, 1, 0, 0, children="2")
     world.put(2, 2, 0, 0, children="3")
     world.put(3, 3, 0, 0)
@@ -113,6 +120,27 @@ def test_all_below_it_counts(world: World, how: str) -> None:
             case _:
                 world.put(2, 2, 0, 0, children="3", ended=second)
         assert made.spent() == ""
+
+
+def test_without_statistics_one_that_can_run_waits_for_a_processor(world: World) -> None:
+    """However late it gets one: only what it ran is held against it."""
+    world.statistics = False
+    world.put(1, 1, 0, 0)
+    made = world.patience(5, 1, busy_s=20)
+    for second in range(1, 82):
+        world.now += 1
+        world.put(1, 1, second // 4, 0, state="R")
+        told = made.spent()
+        assert bool(told) is (second >= 80)
+    assert told == "spent 20 s on a processor or at a disk without a result"
+
+
+def test_without_statistics_one_that_sleeps_does_nothing(world: World) -> None:
+    world.statistics = False
+    world.put(1, 1, 7, 0)
+    made = world.patience(5, 1)
+    world.now += 5.1
+    assert made.spent() == "did nothing for 5 s"
 
 
 def test_one_that_is_gone_does_nothing(world: World) -> None:

@@ -391,3 +391,4 @@ def test_a_run_directory_that_is_too_long_is_told(run_dir):
     _, told = words(done)
     assert done.returncode == 1
     assert "shorter --run-dir" in told
+    assert not long.exists()

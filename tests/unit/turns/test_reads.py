@@ -4,19 +4,25 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from turns_stage import Stage, background
+from turns_stage import LaunchBound, Stage, background
 
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.workload import Latency
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.turns import acting
+from detshare.ctl.backends.root.turns.hand import Hand
+from detshare.ctl.backends.root.turns.rotation import Rotation
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.gputime import Mode, Run
+from detshare.ctl.gputime.sensor import Sensor
 from tests.patience import until
 
 SECONDS = 4
@@ -73,6 +79,66 @@ def test_between_windows_not_each_question_reads_the_log(stage: Stage) -> None:
     assert stage.turns.schedules()[0].mode is Mode.WINDOWS
     assert steps > 110
     assert 40 <= reads <= 90
+
+
+@pytest.fixture
+def counts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Questions whether a program rests, readings of the log, and decisions, of a foreground that launches too slowly
+    to be without rests, and that keeps the GPU."""
+    made: Counter[str] = Counter()
+    for of, name in ((Hand, "idle"), (Sensor, "poll"), (Rotation, "step")):
+        monkeypatch.setattr(of, name, _counted(getattr(of, name), made, name))
+    stage.backend.set_priority(stage.start("high", LaunchBound(1, 0.6)), "high")
+    stage.backend.set_priority(stage.start("low", background(2)), "low")
+    for _ in range(12):
+        stage.backend.look()
+        stage.run(0.5)
+    assert stage.turns.schedules()[0].mode is Mode.WINDOWS
+    made.clear()
+    return made
+
+
+def _counted(function: Callable[..., Any], counts: Counter[str], name: str) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        counts[name] += 1
+        return function(*args, **kwargs)
+
+    return call
+
+
+def test_questions_in_the_midst_of_a_rest_read_and_decide_nothing(stage: Stage, counts: Counter[str]) -> None:
+    stage.run(SECONDS)
+    assert counts["idle"] > 120 * SECONDS
+    assert counts["poll"] < 80 * SECONDS
+    assert counts["step"] < 120 * SECONDS
+
+
+def test_what_a_look_tells_in_the_midst_of_a_rest_is_decided_on_at_once(stage: Stage, counts: Counter[str]) -> None:
+    turns, machine = stage.turns, stage.driver.machine
+    while turns._due < turns._clock() + 0.005 or not counts["idle"]:
+        machine.advance(turns._turn())
+    counts.clear()
+    turns._turn()
+    assert counts["step"] == 0
+    stage.backend.set_priority(stage.start("more", background(3)), "low")
+    stage.backend.look()
+    turns._turn()
+    assert counts["step"] == 1
+
+
+def test_a_foreground_that_waits_for_a_window_is_asked_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, asked = stage.turns, Counter[bool]()
+    rests = turns._foreground_rests
+
+    def ask(gpu: str) -> bool | None:
+        asked[turns._foregrounds[gpu].full and turns._windows_on(gpu)] += 1
+        return rests(gpu)
+
+    monkeypatch.setattr(turns, "_foreground_rests", ask)
+    play(stage, 2, Latency(2000, 0, seed=9))
+    assert stage.turns.schedules()[0].mode is Mode.WINDOWS
+    assert asked[False] > 40 * SECONDS
+    assert not asked[True]
 
 
 def test_a_slice_is_asked_for_once_and_after_each_look(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

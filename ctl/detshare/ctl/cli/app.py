@@ -142,7 +142,9 @@ def doctor(place: Place, as_json: bool) -> int:
     if as_json:
         _print_json(answer)
     else:
-        Console().print(tables.checks(answer))
+        console = Console()
+        console.width = max(console.width, tables.CHECKS_WIDTH)
+        console.print(tables.checks(answer))
     return int(any(check["ok"] is False for check in answer["checks"]))
 
 

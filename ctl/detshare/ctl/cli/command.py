@@ -56,7 +56,7 @@ Without a GPU, on simulated programs:
 """
 
 
-class Group(click.Group):
+class Group(streams.Tells, click.Group):
     """Lists its commands in the order in which they are needed, and first steps below."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -111,7 +111,9 @@ def class_lines() -> str:
     return "\n".join(lines) + "\n"
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
+@click.group(
+    "detshare-ctl", cls=Group, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True
+)
 @options.run_dir("Folder of the daemon's socket.")
 @click.option(
     "--backend",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
@@ -340,6 +340,10 @@ def _limit(limit: Json) -> str:
 
 def _note(change: Json) -> str:
     return f" ({clean(change['note'])})" if change.get("note") else ""
+
+
+CHECKS_WIDTH: Final = 60
+"""columns of `doctor` at least: in fewer, nothing is left for what was found; a narrow terminal folds its lines"""
 
 
 def checks(answer: Json) -> Table:

@@ -64,7 +64,7 @@ def _once(source: Source, view: View) -> None:
         )
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("detshare-top", cls=streams.Tells, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--run-dir",
     type=options.RUN_DIR,

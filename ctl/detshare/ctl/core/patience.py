@@ -4,7 +4,9 @@
 What does nothing for a while hangs: none of its threads runs, waits for a processor, or for a disk. What only spends
 processor time, or stays at a disk, hangs too, after far more of it. Neither clock goes while this machine does other
 things, or while a cgroup's quota is used up: the kernel counts that as waiting for a processor
-(/proc/PID/task/TID/schedstat, sched-stats.rst). In a guest a disk is its host, which may have little time for it.
+(/proc/PID/task/TID/schedstat, sched-stats.rst). A kernel without scheduling statistics lacks that file: its ticks tell
+what ran, and a thread that can run just now is taken to have waited since the last look.
+In a guest a disk is its host, which may have little time for it.
 """
 
 from __future__ import annotations
@@ -44,15 +46,16 @@ class Patience:
         self._pid = os.getpid() if pid is None else pid
         self._clock, self._proc = clock, proc
         self._at = clock()
-        self._seen, _ = self._look()
+        self._seen = self._look()[0]
 
     def spent(self) -> str:
         """Why to wait no longer, in words that follow "it"; empty: wait on. Call it several times a second."""
         now = self._clock()
         passed = now - self._at
         if passed >= _STEP_S:
-            seen, at_disk = self._look()
-            ran = waited = passed if at_disk else 0.0
+            seen, at_disk, ready = self._look()
+            ran = passed if at_disk else 0.0
+            waited = passed if at_disk or ready else 0.0
             for thread, (run, wait) in seen.items():
                 before = self._seen.get(thread, (0.0, 0.0))
                 ran = max(ran, run - before[0])
@@ -70,13 +73,13 @@ class Patience:
         """It gave a sign of work done: the processor time before does not count."""
         self.busy = 0.0
 
-    def _look(self) -> tuple[dict[tuple[int, int], tuple[float, float]], bool]:
+    def _look(self) -> tuple[dict[tuple[int, int], tuple[float, float]], bool, bool]:
         """By process and thread, 0 for its ended children: seconds that it ran, and that it waited for a processor.
 
-        Then, whether one of them waits for a disk just now.
+        Then, whether one of them waits for a disk just now; whether one can run that keeps no time of its waiting.
         """
         found: dict[tuple[int, int], tuple[float, float]] = {}
-        at_disk = False
+        at_disk = ready = False
         left, known = [self._pid], {self._pid}
         while left:
             pid = left.pop()
@@ -87,13 +90,18 @@ class Patience:
                 for task in os.listdir(self._proc / str(pid) / "task"):
                     folder = self._proc / str(pid) / "task" / task
                     with contextlib.suppress(OSError, ValueError, IndexError):
-                        words = (folder / "schedstat").read_text(encoding="ascii").split()
-                        found[pid, int(task)] = (int(words[0]) / 1e9, int(words[1]) / 1e9)
-                        at_disk = at_disk or self._stat(folder)[0] == b"D"
+                        stat = self._stat(folder)
+                        at_disk = at_disk or stat[0] == b"D"
+                        try:
+                            words = (folder / "schedstat").read_text(encoding="ascii").split()
+                            found[pid, int(task)] = (int(words[0]) / 1e9, int(words[1]) / 1e9)
+                        except FileNotFoundError:
+                            found[pid, int(task)] = ((int(stat[11]) + int(stat[12])) / _TICKS, 0.0)
+                            ready = ready or stat[0] == b"R"
                         below = [int(each) for each in (folder / "children").read_text(encoding="ascii").split()]
                         left += [each for each in below if each not in known]
                         known.update(below)
-        return found, at_disk
+        return found, at_disk, ready
 
     def _stat(self, folder: Path) -> list[bytes]:
         """The words of stat from the third on: its state first."""

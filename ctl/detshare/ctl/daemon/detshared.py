@@ -23,7 +23,7 @@ from aiohttp import web
 
 from detshare.ctl.backends.verbs import explain
 from detshare.ctl.core import config as configuration
-from detshare.ctl.core import options, procfs, rundir
+from detshare.ctl.core import options, procfs, rundir, streams
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.config_values import INTERVALS, LEVELS, Bad, check_page
 from detshare.ctl.core.errors import ControlError
@@ -45,6 +45,8 @@ FULL: Final = 100
 is in no cycles, so it is gone without them"""
 DRIVER_PAUSE_S: Final = 1.0
 """between two looks for a driver that is not loaded yet"""
+LONGEST: Final = 107
+"""bytes of the name of a UNIX socket (unix(7)); that of the reports' is shorter than the daemon's own"""
 LOCK_PATIENCE: Final = 1.0
 """seconds to wait for a daemon that is ending, or a guardian, to give up the lock"""
 COMMAND_PATIENCE: Final = 60.0
@@ -92,8 +94,8 @@ async def listen(
     except OSError as error:
         listener.close()
         await runner.cleanup()
-        following = "use a shorter --run-dir" if "too long" in str(error) else "is there room and a right to write?"
-        raise ControlError("start detshared", f"{path} cannot be made ({error})", following) from error
+        stopped = f"{path} cannot be made ({error})"
+        raise ControlError("start detshared", stopped, "is there room and a right to write?") from error
     return runner, listening
 
 
@@ -200,6 +202,10 @@ def run(run_dir: Path, config: Config, why: str = "", load: Callable[[], Config]
         log.warning("backend model (%s): a simulation in this process; no GPU and no real program is touched", why)
     else:
         require_root(asked)
+    path = run_dir / SOCKET_NAME
+    if len(os.fsencode(path)) > LONGEST:
+        stopped = f"{path} is longer than the {LONGEST} bytes that a UNIX socket's name may have"
+        raise ControlError(asked, stopped, "use a shorter --run-dir")
     rundir.prepare(run_dir, asked)
     # who decides waits for each of the daemon's other threads; Python's own 5 ms are all the time that a decision has
     sys.setswitchinterval(SWITCH_S)
@@ -230,7 +236,7 @@ def _with_page(config: Config, listen: str | None, changes: bool | None) -> Conf
     return replace(config, page=page)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("detshared", cls=streams.Tells, context_settings={"help_option_names": ["-h", "--help"]})
 @options.run_dir("Folder of socket, lock and journal.")
 @click.option(
     "--config",

@@ -220,6 +220,7 @@ def fast(as_json: bool) -> None:
 
 def main() -> None:
     """The console script."""
+    streams.hold()
     try:
         with streams.answering():
             cli.main(standalone_mode=True)

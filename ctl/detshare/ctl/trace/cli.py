@@ -393,6 +393,7 @@ def doctor(as_json: bool) -> None:
 
 def main() -> None:
     """The console script."""
+    streams.hold()
     try:
         with streams.answering():
             cli.main(standalone_mode=True)

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import click
 
 from detshare.ctl.core.options import Finite
-from detshare.tools.main import written
+from detshare.ctl.core.streams import written
 from detshare.tools.vm import builds, bytecode, cache, checkout, kernels, loads, machine, nvidia, toolchain
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.options import DRIVERS, ORDERS, Options

@@ -58,6 +58,8 @@ class Acting:
         self._on: frozenset[str] = frozenset()
         self._done: object = None
         """what was seen to last, if all of it could be done"""
+        self._due = 0.0
+        """when the next step is due, unless somebody tells something"""
         self._told: dict[ProcessId, str] = {}
         self._looked: dict[str, float] = defaultdict(float)
         self._read: dict[str, float] = defaultdict(lambda: float("-inf"))
@@ -134,8 +136,13 @@ class Acting:
     def _has_rivals(self, gpu: str) -> bool:
         """Whether programs run at once: an MPS server beside the holder, or several processes of one tenant."""
         here = [m for (_, g), m in self._members.items() if g == gpu]
-        working = [m.tenant for m in here if (m.process.pid, gpu) in self._ran or gpu in self.sensor.refused()]
-        return any(m.fixed for m in here) or len(working) > len(set(working))
+        if any(m.fixed for m in here):
+            return True
+        if len({m.tenant for m in here}) == len(here):
+            return False
+        blind = gpu in self.sensor.refused()
+        working = [m.tenant for m in here if blind or (m.process.pid, gpu) in self._ran]
+        return len(working) > len(set(working))
 
     def _switch(self, process: ProcessId, *, run: bool) -> None:
         try:

@@ -42,6 +42,8 @@ STARTED_NS: Final = 30_000_000
 """who began to run so lately had work then"""
 LAGS_S: Final = 1.0
 """an MPS server that was not seen for so long is asked whether it has work"""
+LEAST_S: Final = 0.0003
+"""between two steps"""
 SLOW_S: Final = 0.01
 """where a step takes longer the thread rests for as long: looks and verbs need its lock, too"""
 
@@ -202,8 +204,13 @@ class Turns(Acting):
                     self._woken.wait(pause if self._members else None)
 
     def _turn(self) -> float:
-        """Look, decide, act; seconds until the next time."""
+        """Look, decide, act; seconds until the next time. Until that is due only questions to foregrounds go on."""
         now = self._clock()
+        if self._due - now >= LEAST_S and self._done is not None:
+            answered = self._leaves.goes_on(now, self._foreground_rests)
+            now = self._clock()
+            if not answered:
+                return max(LEAST_S, min(self._due - now, self._leaves.wait(now)))
         gpus = {gpu for _, gpu in self._members}
         useful: dict[str, dict[str, float]] = defaultdict(dict)
         for gpu in gpus:
@@ -221,16 +228,23 @@ class Turns(Acting):
         return self._pause(full)
 
     def _pause(self, full: frozenset[str]) -> float:
+        for gpu in self._leaves.gpus:
+            if self._windows_on(gpu):  # since this step
+                self._leaves.drop(gpu)
         now = self._clock()
-        if any(grant.window for grant in self._rotation.grants.values()):
-            return WINDOW_TICK_S
-        if self._rotation.passes(now):
+        pause, asks = self._rest(now, full), self._leaves.wait(now)
+        left = any(not self._foregrounds[gpu].full for gpu in self._leaves.gpus)  # by its last answer
+        self._due = now + (min(pause, asks) if left else pause)
+        return max(LEAST_S, min(pause, asks))
+
+    def _rest(self, now: float, full: frozenset[str]) -> float:
+        if any(grant.window for grant in self._rotation.grants.values()) or self._rotation.passes(now):
             return WINDOW_TICK_S
         wake = self._rotation.wake(now)
         soon = self._doubted or self._sleepers.expects(now)
         calm = min((f.look_s for gpu, f in self._foregrounds.items() if self._others.at(gpu)), default=CALM_S)
         tick = QUICK_S if soon else TICK_S if full or len(self._rotation.states) > 1 else calm
-        return max(0.0003, min(tick, self._leaves.wait(now), tick if wake is None else wake - now))
+        return tick if wake is None else min(tick, wake - now)
 
     def _look(self, gpu: str, now: float) -> dict[str, float]:
         """Read the log of a GPU; tenant -> seconds in which it could work. Now and then, judge the foreground."""
@@ -372,7 +386,7 @@ class Turns(Acting):
 
     def _ask_due(self, tight: frozenset[str]) -> None:
         """Whether holders that a busy foreground leaves less than their floor have a use for the rest of it."""
-        for key in [k for k, g in self._rotation.grants.items() if not g.window and self._rotation.due(k)]:
+        for key in [k for k, g in self._rotation.grants.items() if tight and not g.window and self._rotation.due(k)]:
             members = [m for m in self._members.values() if m.tenant == key and not m.fixed]
             if tight & {m.gpu for m in members} and all(self._rests(m) is True for m in members):
                 self._rotation.forfeit(key)

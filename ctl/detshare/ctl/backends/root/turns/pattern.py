@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median, quantiles
 from typing import Final
 
 from detshare.ctl.core.classes import BURST_US, STREAM_US
 from detshare.ctl.core.gputime import Pattern, Run
-from detshare.ctl.gputime.meter import RESTORE_NS, useful_ns
+from detshare.ctl.gputime.meter import RESTORE_NS
 
 SWITCH_NS: Final = 85_000
 SHORT_GAP_NS: Final = 3 * (SWITCH_NS + RESTORE_NS)
@@ -119,41 +118,58 @@ def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns:
     """Sum up `runs` of that time, oldest first. Runs of one side in a row are one piece, or one gap."""
     pieces: list[int] = []
     gaps: list[int] = []
-    useful, side, length = 0, "", 0
-    for run in runs:
-        mine = "gap" if run.pid in background else "piece"
-        useful += useful_ns(run) if mine == "gap" else 0
-        if mine != side and side:
-            (gaps if side == "gap" else pieces).append(length)
-            length = 0
-        side = mine
-        length += run.end_ns - run.start_ns
-    if side:
-        (gaps if side == "gap" else pieces).append(length)
+    useful, side, length = 0, None, 0
+    for pid, start_ns, stop_ns in runs:  # each run is seen several times: no calls, no names
+        mine = gaps if pid in background else pieces
+        took = stop_ns - start_ns
+        if mine is gaps and took > RESTORE_NS:
+            useful += took - RESTORE_NS
+        if mine is side:
+            length += took
+            continue
+        if side is not None:
+            side.append(length)
+        side, length = mine, took
+    if side is not None:
+        side.append(length)
     span = max(1, end_ns - begin_ns)
+    dense = 1.0 - sum([gap for gap in gaps if gap > CUT_NS]) / span
+    pieces.sort()
+    gaps.sort()
     return Sight(
         seconds=span / 1e9,
         share=sum(pieces) / span,
         pieces_s=len(pieces) * 1e9 / span,
-        piece_ns=median(pieces) if pieces else 0.0,
-        gap_ns=median(gaps) if gaps else 0.0,
+        piece_ns=_part(pieces, 1, 2),
+        gap_ns=_part(gaps, 1, 2),
         useful=useful / span,
         alike=_alike(pieces),
-        long_gap_ns=quantiles(gaps, n=20)[-1] if len(gaps) > 1 else 0.0,
-        dense=1.0 - sum(gap for gap in gaps if gap > CUT_NS) / span,
+        long_gap_ns=_part(gaps, 19, 20) if len(gaps) > 1 else 0.0,
+        dense=dense,
         middle_ns=_middle(pieces),
     )
 
 
+def _part(ordered: Sequence[int], part: int, of: int) -> float:
+    """As statistics.quantiles has it; of one value that value, of none 0."""
+    if len(ordered) < 2:
+        return ordered[0] if ordered else 0.0
+    index = min(max(part * (len(ordered) + 1) // of, 1), len(ordered) - 1)
+    beyond = part * (len(ordered) + 1) - index * of
+    return (ordered[index - 1] * (of - beyond) + ordered[index] * beyond) / of
+
+
 def _middle(pieces: Sequence[int]) -> float:
-    some = sorted(pieces)[len(pieces) // 4 : len(pieces) - len(pieces) // 4]
+    """Of ordered ones."""
+    some = pieces[len(pieces) // 4 : len(pieces) - len(pieces) // 4]
     return sum(some) / max(1, len(some))
 
 
 def _alike(pieces: Sequence[int]) -> bool:
+    """Of ordered ones."""
     if len(pieces) < FEW_PIECES:
         return False
-    low, middle, high = quantiles(pieces, n=4)
+    low, middle, high = (_part(pieces, quarter, 4) for quarter in (1, 2, 3))
     return high - low <= ALIKE * middle
 
 

@@ -31,7 +31,14 @@ class Rests:
         """GPU -> when its foreground is to be asked"""
         self._since: dict[str, float] = {}
         """GPU -> when it was found at rest, while it is asked again"""
+        self._answers: dict[str, bool | None] = {}
+        """GPU -> what nobody has taken yet"""
         self._random = _spread()
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Whose foregrounds are being asked."""
+        return tuple(self._next)
 
     def wait(self, now: float) -> float:
         """Seconds until somebody is to be asked."""
@@ -39,21 +46,34 @@ class Rests:
 
     def look(self, gpu: str, now: float, ask: Callable[[], bool | None]) -> tuple[bool | None, ...]:
         """The answer, if there is one by now: it rested all the time, it did not, or the driver does not say."""
+        if gpu not in self._answers:
+            self._ask(gpu, now, ask)
+        return (self._answers.pop(gpu),) if gpu in self._answers else ()
+
+    def goes_on(self, now: float, ask: Callable[[str], bool | None]) -> bool:
+        """Ask those whom it is time to ask, of `gpus`; whether there is an answer for `look` to take."""
+        for gpu in self.gpus:
+            if gpu not in self._answers:
+                self._ask(gpu, now, lambda gpu=gpu: ask(gpu))  # type: ignore[misc]
+        return bool(self._answers)
+
+    def _ask(self, gpu: str, now: float, ask: Callable[[], bool | None]) -> None:
         if now < self._next.get(gpu, now):
-            return ()
+            return
         since = self._since.setdefault(gpu, now)
         answer = ask()
         if answer is True and now - since < REST_S:
             self._next[gpu] = now + AGAIN_S * (1 + 2 * next(self._random))
-            return ()
+            return
         del self._since[gpu]
         self._next[gpu] = since + self._every_s * (0.6 + 0.8 * next(self._random))
-        return (answer,)
+        self._answers[gpu] = answer
 
     def drop(self, gpu: str) -> None:
         """It is not asked any more for now."""
         self._since.pop(gpu, None)
         self._next.pop(gpu, None)
+        self._answers.pop(gpu, None)
 
 
 def uneven(every_s: float, last: float) -> float:
