@@ -118,7 +118,6 @@ void ds_activity_watch(struct ds_scan *scan)
 	}
 	/* whose turn it may be, and what is left to them */
 	turns = first && entities > 1;
-	scan->sparse = scan->metered && !turns && !ds_event_activity_wanted();
 	scan->lone = !several && !counted && !scan->runq->rotation.gaps.closed;
 	list_for_each_entry(entity, &scan->runq->entities, link) {
 		bool near = ds_rotation_has(entity) || !scan->runq->rotation.spots.suffice;
@@ -345,10 +344,8 @@ static void sample_held(struct ds_scan *scan, struct ds_entity *entity)
 
 void ds_activity_sample(struct ds_scan *scan, struct ds_entity *entity)
 {
-	u64 now = scan->now, gap = LINGER_NS / 2;
+	u64 now = scan->now;
 
-	if (is_held(entity) || !READ_ONCE(entity->active))
-		entity->steady = (struct ds_steady){ 0 };
 	if (entity->watched && is_held(entity)) {
 		sample_held(scan, entity);
 		return;
@@ -360,32 +357,23 @@ void ds_activity_sample(struct ds_scan *scan, struct ds_entity *entity)
 		return;
 	}
 	if (take_fresh(entity)) {
-		entity->steady = (struct ds_steady){ 0 };
 		/* counted, it is looked at when it may be quiet */
 		ds_scan_again(scan, look_at(scan, entity, now + (scan->metered ? LINGER_NS : LINGER_NS / 2)));
 		return;
 	}
-	if (shows_life(entity)) {
+	if (shows_life(entity))
 		ds_activity_seen(entity, now);
-		ds_steady_look(&entity->steady, now, true);
-		if (scan->sparse)
-			gap = ds_steady_gap(&entity->steady, now, gap);
-	} else {
-		/* what it had begun ended between the two looks, in the middle on average */
-		if (ds_steady_look(&entity->steady, now, false))
-			entity->resumed_ns = READ_ONCE(entity->launched_ns);
-		if (scan->metered || is_quiet(entity, now))
-			inquire(scan, entity);
-		else
-			entity->known_ns = now;
-	}
+	else if (scan->metered || is_quiet(entity, now))
+		inquire(scan, entity);
+	else
+		entity->known_ns = now;
 	if (is_quiet(entity, now))
 		go_idle(entity, now);
 	/* who is quiet and still active waits for the driver's answer, armed: that and its next launch come by themselves */
 	if (!READ_ONCE(entity->active))
 		ds_unseen_sample(scan, entity);
 	else if (!is_quiet(entity, now))
-		ds_scan_again(scan, look_at(scan, entity, now + gap));
+		ds_scan_again(scan, look_at(scan, entity, now + LINGER_NS / 2));
 }
 
 void ds_activity_reopen(struct ds_scan *scan, struct ds_entity *entity)

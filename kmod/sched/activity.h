@@ -30,7 +30,6 @@ struct ds_scan {
 	u64 next;	/* when to look again, KTIME_MAX: when somebody says so */
 	bool free;	/* nobody is to be held */
 	bool metered;	/* GPU time is counted */
-	bool sparse;	/* and nobody has turns or listens: who launches all the time is not looked at all the time */
 	bool lone;	/* one tenant has turns, and all that is left: no turn passes, no window ends, and nobody counts or listens */
 };
 

@@ -28,7 +28,6 @@
 #include "process.h"
 #include "spell.h"
 #include "state.h"
-#include "steady.h"
 
 /* What the class of an entity's process says. */
 struct ds_rule {
@@ -95,8 +94,7 @@ struct ds_entity {
 	u32 gated;			/* that it has */
 	bool counted;			/* a bucket is meant for it */
 	bool spent;			/* that is empty */
-	u64 resumed_ns;			/* launched_ns when it was let go on with what it had begun, or when nobody looked for long after. 0: never */
-	struct ds_steady steady;	/* while it launches all the time */
+	u64 resumed_ns;			/* when it was let go on with what it had begun, ktime: launched_ns then. 0: never */
 	bool fixed;			/* it was found to share channel groups: it cannot be off */
 	bool spans;			/* its tenant has turns on several GPUs, on all of them at once */
 	bool resting;			/* off, for it is another's turn, or window */
