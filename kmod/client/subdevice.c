@@ -2,6 +2,8 @@
 #include "rmcall.h"
 #include "subdevice.h"
 
+#define TRIES 3
+
 static u32 find(const struct ds_client *client, enum rm_kind kind, u32 gpu)
 {
 	const struct rm_object *object = NULL;
@@ -24,13 +26,18 @@ u32 ds_device_of(const struct ds_client *client, u32 gpu)
 
 u32 ds_subdevice_make(u32 client, u32 device, struct ds_subdevice *subdevice)
 {
+	unsigned int tries = 0;
 	u32 status;
 
 	*subdevice = (struct ds_subdevice){ .client = client };
-	status = ds_rm_alloc(client, device, NV20_SUBDEVICE_0, &subdevice->handle);
-	subdevice->ours = !status;
-	if (status == NV_ERR_INSUFFICIENT_RESOURCES)
+	do {
+		status = ds_rm_alloc(client, device, NV20_SUBDEVICE_0, &subdevice->handle);
+		subdevice->ours = !status;
+		if (status != NV_ERR_INSUFFICIENT_RESOURCES)
+			return status;
 		status = ds_rm_child(client, device, __nvoc_class_id_Subdevice, &subdevice->handle);
+		/* it may be what another question of ours had made, and be gone by now */
+	} while (status && ++tries < TRIES);
 	return status;
 }
 

@@ -205,13 +205,17 @@ static int turn_all(struct ds_entity *entity, struct batch *batch, bool off)
 static int carry_out(struct ds_entity *entity, bool off)
 {
 	struct batch *batch = kmalloc(sizeof(*batch), GFP_KERNEL);
+	unsigned int tries = 0;
+	bool borrowed = false;
 	int err;
 
 	if (!batch)
 		return -ENOMEM;
 	batch->made = (struct ds_subdevice){ 0 };
 	err = turn_all(entity, batch, off);
-	if ((err == -ENODEV || err == -EREMOTEIO) && make_subdevice(entity, batch)) {
+	/* what another question of ours had made goes with that one */
+	while ((err == -ENODEV || err == -EREMOTEIO || (err == -EIO && borrowed)) && tries++ < TRIES && make_subdevice(entity, batch)) {
+		borrowed = !batch->made.ours;
 		err = turn_all(entity, batch, off);
 		ds_subdevice_done(&batch->made);
 	}
