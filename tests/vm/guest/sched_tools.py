@@ -39,6 +39,9 @@ class Worker:
 
     def __init__(self, program: str, *options: object) -> None:
         words = [str(CLIENTS / program), *map(str, options)]
+        # nobody reads its windows: in a slow guest they would fill the pipe, and it would wait for ever
+        if program in ("nvlatency", "nvbackground") and "--quiet" not in options:
+            words.append("--quiet")
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         try:
             self.ready = self._line()
