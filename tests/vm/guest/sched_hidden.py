@@ -276,20 +276,6 @@ def test_a_pause_needs_nobodys_subdevice(family: genl.DetShare, program: Program
     assert one.ask()["made"] == 0
 
 
-def test_a_pause_does_not_lose_a_subdevice_that_another_question_made(family: genl.DetShare, program: Programs) -> None:
-    """A device has one at most: who comes second uses the first one's, and that goes with its question."""
-    one = program(bare)
-    one.ask()
-    until(lambda: share(one.clients, 0.2) > 0)
-    mode, switch = "NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE", "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"
-    with waiting(number(mode), before_ms=300), waiting(number(switch), before_ms=700):
-        answer = row(family.hold_set(gate=False, pause=True, **of(one)))
-    assert (answer["vctxs"], answer["paused"], answer["failed"]) == (1, 1, 0), str(answer)
-    assert share(one.clients, 0.5) == 0
-    family.hold_del(**of(one))
-    until(lambda: share(one.clients, 0.2) > 0)
-
-
 def test_who_frees_its_subdevice_while_paused_comes_back(family: genl.DetShare, program: Programs) -> None:
     one = program(bare)
     until(lambda: share(one.clients, 0.2) > 0)
