@@ -39,10 +39,8 @@ class Worker:
 
     def __init__(self, program: str, *options: object) -> None:
         words = [str(CLIENTS / program), *map(str, options)]
-        # nobody reads its windows: in a slow guest they would fill the pipe, and it would wait for ever
-        if program in ("nvlatency", "nvbackground") and "--quiet" not in options:
-            words.append("--quiet")
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        # few read its windows: in a slow guest they fill a usual pipe within minutes, and it would wait for ever
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, pipesize=1 << 20)
         try:
             self.ready = self._line()
             assert self.ready["event"] == "ready"
